@@ -1,0 +1,1 @@
+"""The edge: one thin module per Lambda function."""

@@ -1,0 +1,1 @@
+"""Leasehook: a webhook gateway on AWS Lambda and Postgres."""

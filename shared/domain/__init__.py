@@ -1,0 +1,1 @@
+"""Pure decisions. Imports the standard library only; `now` and randomness are arguments."""

@@ -1,0 +1,87 @@
+"""The way in from AWS: API Gateway (HTTP and REST), ALB and function URLs, through Mangum."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from mangum import Mangum
+
+LambdaEvent = dict[str, Any]
+LambdaResponse = dict[str, Any]
+LambdaHandler = Callable[[Any, Any], LambdaResponse]
+
+_PROBLEM = {"content-type": "application/problem+json"}
+
+
+def lambda_handler(make_app: Callable[[], FastAPI]) -> LambdaHandler:
+    """A Lambda handler that serves an application, which is made at the first invocation.
+
+    Events that are no HTTP requests (a warm-up ping, a schedule pointed at the wrong function) are answered instead
+    of raised, so that they set off no error alarm.
+    """
+    cached: list[Mangum] = []
+
+    def handler(event: Any, context: Any) -> LambdaResponse:  # noqa: ANN401  # whatever Lambda is invoked with
+        if not _is_http(event):
+            return {"ignored": "not an HTTP request"}
+        if not cached:
+            cached.append(Mangum(make_app(), lifespan="off"))
+        if not _body_is_decodable(event):
+            return _refusal(400, "The body is marked as base64 and is not")
+        return cached[0](_without_stage(event), context)
+
+    return handler
+
+
+def _is_http(event: object) -> bool:
+    """The shapes Mangum tells apart: REST and ALB name the method on top, HTTP API and function URLs inside."""
+    if not isinstance(event, Mapping):
+        return False
+    request_context = event.get("requestContext")
+    if not isinstance(request_context, Mapping):
+        return False
+    return "httpMethod" in event or "http" in request_context
+
+
+def _body_is_decodable(event: LambdaEvent) -> bool:
+    if not event.get("isBase64Encoded") or not event.get("body"):
+        return True
+    try:
+        base64.b64decode(event["body"], validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _without_stage(event: LambdaEvent) -> LambdaEvent:
+    """An HTTP API with a named stage puts it in front of the path; routes do not know it.
+
+    Only a whole first segment is the stage: `/prod` of `/prod/v1/events`, never of `/production`.
+    """
+    if event.get("version") != "2.0":
+        return event
+    stage = event["requestContext"].get("stage")
+    path = event.get("rawPath", "")
+    if (
+        not stage
+        or stage == "$default"
+        or not (path == f"/{stage}" or path.startswith(f"/{stage}/"))
+    ):
+        return event
+    shortened = path.removeprefix(f"/{stage}") or "/"
+    context = {
+        **event["requestContext"],
+        "http": {**event["requestContext"]["http"], "path": shortened},
+    }
+    return {**event, "rawPath": shortened, "requestContext": context}
+
+
+def _refusal(status: int, title: str) -> LambdaResponse:
+    return {
+        "statusCode": status,
+        "headers": _PROBLEM,
+        "body": f'{{"type":"about:blank","title":"{title}","status":{status}}}',
+        "isBase64Encoded": False,
+    }

@@ -1,0 +1,94 @@
+"""RFC 9457 problem documents: every error is one, and none repeats what the client sent."""
+
+from collections.abc import Mapping
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from shared.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    Forbidden,
+    Invalid,
+    LeasehookError,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 5
+
+_STATUS: Mapping[type[LeasehookError], tuple[int, str]] = {
+    Invalid: (422, "The request breaks a rule"),
+    TooLarge: (413, "The request is too large"),
+    Conflict: (409, "The request contradicts what is stored"),
+    NotFound: (404, "There is no such thing"),
+    Unauthorized: (401, "An API key is required"),
+    Forbidden: (403, "The API key lacks a scope"),
+    DatabaseUnavailable: (503, "The database did not answer"),
+}
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    kind: str = "about:blank",
+    headers: Mapping[str, str] | None = None,
+    **members: object,
+) -> Response:
+    """A problem document as a response; `members` are added to the document as they are."""
+    document = {"type": kind, "title": title, "status": status, "detail": detail, **members}
+    return Response(msgspec.json.encode(document), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the application with a problem document."""
+
+    @app.exception_handler(LeasehookError)
+    async def _known(_request: Request, error: LeasehookError) -> Response:
+        status, title = _STATUS.get(type(error), (500, "Something is misconfigured"))
+        members: dict[str, object] = {}
+        headers: dict[str, str] = {}
+        detail = str(error)
+        match error:
+            case Invalid():
+                members["errors"] = [{"field": error.field, "rule": error.rule}]
+            case Unauthorized():
+                headers["www-authenticate"] = "Bearer"
+            case DatabaseUnavailable():
+                headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+                detail = "Nothing is known to be stored: send the same request again, with its idempotency key."
+            case _ if status == 500:
+                detail = "The operator finds the cause in the log."
+        return problem(status, title, detail, kind=_kind(type(error)), headers=headers, **members)
+
+    @app.exception_handler(HTTPException)
+    async def _http(_request: Request, error: HTTPException) -> Response:
+        title = {404: "There is no such route", 405: "The route has other methods"}.get(
+            error.status_code, "Refused"
+        )
+        return problem(error.status_code, title, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _validation(_request: Request, error: RequestValidationError) -> Response:
+        # The framework's own answer repeats the input, which may hold a secret, and may not even be JSON.
+        errors = [
+            {"field": ".".join(str(part) for part in fault["loc"][1:]), "rule": fault["msg"]}
+            for fault in error.errors()
+        ]
+        return problem(
+            422, "The request breaks a rule", "See errors.", kind=_kind(Invalid), errors=errors
+        )
+
+
+def _kind(error: type[LeasehookError]) -> str:
+    """A stable identifier of the kind of problem."""
+    words = "".join(
+        f"-{letter.lower()}" if letter.isupper() else letter for letter in error.__name__
+    )
+    return f"urn:leasehook:problem:{words.removeprefix('-')}"

@@ -1,0 +1,38 @@
+"""What routes take from a request before they know anything about it."""
+
+import re
+
+from fastapi import Request
+
+from shared.crypto import hash_api_key
+from shared.errors import TooLarge, Unauthorized
+from shared.intake import MAX_REQUEST_BYTES
+
+_BEARER = re.compile(r"bearer ([\x21-\x7e]{1,200})", re.ASCII | re.IGNORECASE)
+
+
+async def raw_body(request: Request) -> bytes:
+    """The body's bytes, as they came.
+
+    Raises:
+        TooLarge: there are more than MAX_REQUEST_BYTES; the rest is not read.
+    """
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_REQUEST_BYTES:
+            raise TooLarge(f"a request may have {MAX_REQUEST_BYTES} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def api_key_hash(request: Request) -> bytes:
+    """The hash of the API key in the Authorization header.
+
+    Raises:
+        Unauthorized: there is none, or nothing that could be one.
+    """
+    match = _BEARER.fullmatch(request.headers.get("authorization", ""))
+    if match is None:
+        raise Unauthorized("send an API key as 'Authorization: Bearer lh_…'")
+    return hash_api_key(match[1])

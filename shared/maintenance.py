@@ -1,0 +1,162 @@
+"""Maintenance: prune what is past its retention, disable what has failed for days, measure the queue."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from uuid import UUID
+
+from shared.config import Settings
+from shared.store.connection import Connection, Database, fetch
+
+_START = UUID(int=0)
+_EVENTS_PER_STEP = 500
+_ROWS_PER_STEP = 1000
+_PRUNE = "prune_events"
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What one run did. `complete` says that nothing was left to do when it ended."""
+
+    endpoints_disabled: int = 0
+    deliveries_buried: int = 0
+    deliveries_cancelled: int = 0
+    events_scanned: int = 0
+    events_pruned: int = 0
+    deliveries_pruned: int = 0
+    idempotency_keys_pruned: int = 0
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """The state of the queue at one instant. A lapsed row is in progress under a lease that has run out."""
+
+    due_count: int
+    due_age_seconds: float
+    in_progress_count: int
+    lapsed_count: int
+    waiting_count: int
+    parked_count: int
+    open_circuit_count: int
+
+    def as_metrics(self) -> dict[str, float]:
+        """By name, for the metrics."""
+        return asdict(self)
+
+
+def queue_health(database: Database) -> QueueHealth:
+    """Measure the queue; costs in proportion to what is unfinished, not to history.
+
+    Raises:
+        DatabaseUnavailable: see `Database.connection`.
+    """
+    with database.connection() as connection:
+        [health] = fetch(connection, "queue_health", {})
+        [circuits] = fetch(connection, "open_circuit_count", {})
+    return QueueHealth(**health, **circuits)
+
+
+def maintain(database: Database, settings: Settings, out_of_time: Callable[[], bool]) -> Upkeep:
+    """Run maintenance until it is complete or `out_of_time()`; the next run goes on where this one stopped.
+
+    Every step is a short transaction of its own, so a run that is killed loses nothing but its current step.
+
+    Raises:
+        DatabaseUnavailable: see `Database.connection`.
+    """
+    upkeep = Upkeep()
+    with database.connection() as connection:
+        upkeep.endpoints_disabled = len(
+            fetch(
+                connection,
+                "disable_failing_endpoints",
+                {"disable_after_days": settings.disable_after_days},
+            )
+        )
+        upkeep.complete = all(
+            [
+                _cancel_orphaned(connection, upkeep, out_of_time),
+                _bury_parked(connection, settings, upkeep, out_of_time),
+                _prune_events(connection, settings, upkeep, out_of_time),
+                _prune_keys(connection, settings, upkeep, out_of_time),
+            ]
+        )
+    return upkeep
+
+
+def _cancel_orphaned(
+    connection: Connection, upkeep: Upkeep, out_of_time: Callable[[], bool]
+) -> bool:
+    while not out_of_time():
+        count = len(fetch(connection, "cancel_orphaned", {"limit": _ROWS_PER_STEP}))
+        upkeep.deliveries_cancelled += count
+        if count < _ROWS_PER_STEP:
+            return True
+    return False
+
+
+def _bury_parked(
+    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
+) -> bool:
+    while not out_of_time():
+        count = len(
+            fetch(
+                connection,
+                "bury_parked",
+                {"limit": _ROWS_PER_STEP, "parked_days": settings.parked_days},
+            )
+        )
+        upkeep.deliveries_buried += count
+        if count < _ROWS_PER_STEP:
+            return True
+    return False
+
+
+def _prune_events(
+    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
+) -> bool:
+    """Walk over old events, from where the last run stopped; at the end, the next walk starts over.
+
+    What is kept (dead letters, parked deliveries) is stepped over once a walk and not once a run.
+    """
+    rows = fetch(connection, "prune_cursor", {"task": _PRUNE})
+    cursor: UUID = rows[0]["cursor"] if rows else _START
+    while not out_of_time():
+        with connection.transaction():
+            [step] = fetch(
+                connection,
+                "prune_deliveries",
+                {
+                    "cursor": cursor,
+                    "limit": _EVENTS_PER_STEP,
+                    "retention_days": settings.retention_days,
+                    "dead_retention_days": settings.dead_retention_days,
+                },
+            )
+            pruned = fetch(connection, "prune_events", {"event_ids": step["event_ids"]})
+            is_last = step["scanned"] < _EVENTS_PER_STEP
+            cursor = _START if is_last else step["last_id"]
+            fetch(connection, "save_prune_cursor", {"task": _PRUNE, "cursor": cursor})
+        upkeep.events_scanned += step["scanned"]
+        upkeep.deliveries_pruned += step["deliveries"]
+        upkeep.events_pruned += len(pruned)
+        if is_last:
+            return True
+    return False
+
+
+def _prune_keys(
+    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
+) -> bool:
+    while not out_of_time():
+        count = len(
+            fetch(
+                connection,
+                "prune_idempotency_keys",
+                {"limit": _ROWS_PER_STEP, "idempotency_days": settings.idempotency_days},
+            )
+        )
+        upkeep.idempotency_keys_pruned += count
+        if count < _ROWS_PER_STEP:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Everything that is in Postgres, and the only importer of psycopg."""

@@ -1,0 +1,116 @@
+"""Storing events: the calls of `leasehook.publish_bytes`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from shared.errors import Conflict, Forbidden, Unauthorized
+from shared.store.connection import Database, Row, fetch
+
+_KEY_CONFLICT = "LH409"
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A valid event that is not stored yet. `payload` holds the bytes that will be stored, signed and sent."""
+
+    type: str
+    payload: bytes
+    content_type: str
+    consumer: str | None = None
+    idempotency_key: str | None = None
+    deliver_at: datetime | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A committed event; `repeated` says that its idempotency key had been used for it before."""
+
+    event_id: UUID
+    delivery_count: int
+    repeated: bool
+
+
+def publish(database: Database, key_hash: bytes, event: NewEvent) -> Published:
+    """Store an event and its deliveries for the tenant of an API key, in one round trip.
+
+    Raises:
+        Unauthorized: the key is not known.
+        Forbidden: the key may not publish.
+        Conflict: the idempotency key was used for another event.
+        DatabaseUnavailable: it is not known to be stored.
+    """
+    [published] = _publish(database, "publish", asdict(event), key_hash)
+    return published
+
+
+def publish_batch(
+    database: Database, key_hash: bytes, events: Sequence[NewEvent]
+) -> list[Published]:
+    """Store several events, at least one, in one transaction: all of them or none.
+
+    Raises:
+        Unauthorized, Forbidden, Conflict, DatabaseUnavailable: see `publish`.
+    """
+    names = [field.name for field in fields(NewEvent)]
+    columns = {name: [getattr(event, name) for event in events] for name in names}
+    return _publish(database, "publish_batch", columns, key_hash)
+
+
+def publish_as_tenant(database: Database, tenant_id: UUID, event: NewEvent) -> Published:
+    """Store an event for a tenant, for callers that reach the database themselves.
+
+    Raises:
+        Conflict, DatabaseUnavailable: see `publish`.
+    """
+    parameters = asdict(event) | {"tenant_id": tenant_id}
+    with database.connection() as connection, _conflicts():
+        [row] = fetch(connection, "publish_as_tenant", parameters)
+    return Published(**row)
+
+
+def authorize(database: Database, key_hash: bytes, scope: str) -> Row:
+    """The API key (id, tenant_id, name, scopes), if it is known and has the scope.
+
+    Raises:
+        Unauthorized: the key is not known or was revoked.
+        Forbidden: it lacks the scope.
+        DatabaseUnavailable: see `Database.connection`.
+    """
+    rows = database.fetch("find_api_key", {"key_hash": key_hash})
+    if not rows:
+        raise Unauthorized("the API key is not known, or was revoked")
+    if scope not in rows[0]["scopes"]:
+        raise Forbidden(f"the API key lacks the scope '{scope}'")
+    return rows[0]
+
+
+def _publish(
+    database: Database, name: str, parameters: Mapping[str, Any], key_hash: bytes
+) -> list[Published]:
+    with database.connection() as connection, _conflicts():
+        rows = fetch(connection, name, {**parameters, "key_hash": key_hash})
+    if not rows:
+        authorize(database, key_hash, "publish")
+        # It was created, or given the scope, after the publish had looked for it.
+        raise Unauthorized("the API key was not known a moment ago: send the request again")
+    return [Published(**row) for row in rows]
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Turn the function's own error into ours."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate != _KEY_CONFLICT:
+            raise
+        raise Conflict(
+            f"idempotency_key '{error.diag.message_detail}' was used for another event: use a new key for a new event"
+        ) from None

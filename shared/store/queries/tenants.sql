@@ -1,0 +1,36 @@
+-- name: ping
+select 1 as one;
+
+-- name: new_id
+select leasehook.uuid_v7() as id;
+
+-- name: ensure_tenant
+with made as (
+    insert into leasehook.tenants (name)
+    values (%(name)s)
+    on conflict (name) do nothing
+    returning id
+)
+
+select made.id from made
+union all
+select t.id
+from leasehook.tenants as t
+where t.name = %(name)s
+limit 1;
+
+-- name: find_tenant
+select t.id, t.name, t.created_at
+from leasehook.tenants as t
+where t.name = %(name)s;
+
+-- name: create_api_key
+insert into leasehook.api_keys (tenant_id, name, key_hash, key_prefix, scopes)
+values (%(tenant_id)s, %(name)s, %(key_hash)s, %(key_prefix)s, %(scopes)s::text[])
+returning id, tenant_id, name, key_prefix, scopes, created_at;
+
+-- name: find_api_key
+select k.id, k.tenant_id, k.name, k.scopes
+from leasehook.api_keys as k
+where k.key_hash = %(key_hash)s
+    and k.revoked_at is null;
