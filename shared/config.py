@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -17,6 +18,9 @@ MAX_TIMEOUT_SECONDS = 30
 CLAIM_SECONDS = 1.0
 """How long a claim's round trip may take; what is left of the lease and the invocation is planned with it."""
 
+# `int` and `float` also take underscores and other scripts' digits, and refuse thousands of digits with words of their own.
+_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
 _SEALING_KEY_FORM = "the base64 of 32 random bytes (openssl rand -base64 32); several, separated by commas, to rotate"
 
 
@@ -26,7 +30,7 @@ def _text(text: str) -> str:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        if not (_WHOLE.fullmatch(text) and low <= int(text) <= high):
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 
@@ -35,14 +39,9 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _number(low: float, high: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        expected = f"a number from {low:g} to {high:g}"
-        try:
-            number = float(text)
-        except ValueError:
-            raise ValueError(expected) from None
-        if not low <= number <= high:
-            raise ValueError(expected)
-        return number
+        if not (_NUMBER.fullmatch(text) and low <= float(text) <= high):
+            raise ValueError(f"a number from {low:g} to {high:g}")
+        return float(text)
 
     return parse
 
@@ -57,6 +56,13 @@ def _delays(low: int, high: int) -> Callable[[str], tuple[float, ...]]:
             raise ValueError(f"whole seconds from {low} to {high}, separated by commas") from None
 
     return parse
+
+
+def _targets(text: str) -> TargetPolicy:
+    try:
+        return TargetPolicy(parse_networks(text))
+    except ValueError as error:
+        raise ValueError(f"networks separated by commas ({error})") from None
 
 
 def _secret_keys(text: str) -> tuple[bytes, ...]:
@@ -105,7 +111,7 @@ class Settings:
     )
     targets: TargetPolicy = _setting(
         "LEASEHOOK_ALLOW_TARGETS",
-        lambda text: TargetPolicy(parse_networks(text)),
+        _targets,
         "",
         "Networks that deliveries may reach although they are not public, such as `127.0.0.0/8,10.1.0.0/16`.",
     )

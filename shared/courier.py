@@ -132,7 +132,9 @@ class Courier:
         )
 
     def _signer(self, endpoint_id: UUID, sealed: bytes) -> Signer:
-        secret = parse_secret(self._sealer.open(sealed, endpoint_id.bytes).decode())
+        secret = parse_secret(
+            self._sealer.open(sealed, endpoint_id.bytes).decode("ascii", "replace")
+        )
         match secret:
             case HmacSecret():
                 return hmac_signer(secret)
@@ -143,10 +145,10 @@ class Courier:
 def describe(outcome: Outcome) -> str | None:
     """What an operator reads about an unsuccessful attempt, besides its status code."""
     match outcome:
-        case Answered(location=None):
+        case Answered(status=status, location=str(location)) if 300 <= status < 400:
+            return f"redirects are not followed; location: {printable(location)[:500]}"
+        case Answered():
             return None
-        case Answered(location=location):
-            return f"redirects are not followed; location: {printable(location or '')[:500]}"
         case Unanswered(detail=detail):
             return printable(detail)[:1000]
 

@@ -21,8 +21,10 @@ MAX_DELAY = timedelta(days=365)
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _CONSUMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_BRACKETS_ONLY = re.compile(rb"[^\[\]{}]+")
+# Possessive, so that the engine keeps no way back for each of a string's millions of bytes; and a string that never
+# ends is one match too, or every escaped quote in it would start another search to the end.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
@@ -118,7 +120,7 @@ def _check_depth(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
     depth = 0
-    for byte in _BRACKETS_ONLY.sub(b"", _STRING.sub(b"", body)):
+    for byte in _STRING.sub(b"", body).translate(None, _NO_BRACKETS):
         depth += 1 if byte in b"[{" else -1
         if depth > MAX_DEPTH:
             raise Invalid("body", f"must not nest deeper than {MAX_DEPTH} levels")

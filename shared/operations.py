@@ -19,12 +19,16 @@ from shared.store import tenancy
 from shared.store.connection import Database, Row
 
 SCOPES = ("publish", "read", "manage")
+MAX_NAME_LENGTH = 200
+MAX_DESCRIPTION_LENGTH = 1000
 MAX_FILTERS = 100
 MAX_HEADERS = 20
 MAX_RETRIES = 30
 MAX_RETRY_DELAY_SECONDS = 86400
 
 _CONSUMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
+# PostgreSQL's text holds neither NUL nor half of a surrogate pair.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +53,11 @@ def create_key(
     """Make an API key; the answer holds its text as `key`, which is shown this once and not stored.
 
     Raises:
-        Invalid: there is no such scope.
+        Invalid: the name cannot be stored, or there is no such scope.
         DatabaseUnavailable: see `Database.connection`.
     """
+    if not name or not _is_storable(name, MAX_NAME_LENGTH):
+        raise Invalid("name", f"must be 1 to {MAX_NAME_LENGTH} characters, none of them NUL")
     if not scopes or not set(scopes) <= set(SCOPES):
         raise Invalid("scopes", f"must be some of {', '.join(SCOPES)}")
     key = new_api_key()
@@ -167,8 +173,10 @@ def _check(new: NewEndpoint) -> None:
         )
     if new.consumer is not None and not _CONSUMER.fullmatch(new.consumer):
         raise Invalid("consumer", "must be 1 to 128 letters, digits, '_', '.', ':' or '-'")
-    if new.description is not None and (len(new.description) > 1000 or "\0" in new.description):
-        raise Invalid("description", "must be at most 1000 characters, none of them NUL")
+    if new.description is not None and not _is_storable(new.description, MAX_DESCRIPTION_LENGTH):
+        raise Invalid(
+            "description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters, none of them NUL"
+        )
     check_headers(new.headers)
     _within("timeout_seconds", new.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
     _within("max_in_flight", new.max_in_flight, 1, 10_000)
@@ -203,6 +211,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
                 f"must be 1 to {http_headers.MAX_VALUE_LENGTH} printable ASCII characters that neither begin nor end with a space",
             )
         seen.add(name.lower())
+
+
+def _is_storable(text: str, most: int) -> bool:
+    return len(text) <= most and _UNSTORABLE.search(text) is None
 
 
 def _within(name: str, value: int | None, low: int, high: int) -> None:

@@ -46,13 +46,13 @@ def template(server_url: str) -> Iterator[str]:
 @pytest.fixture
 def empty_database_url(server_url: str) -> Iterator[str]:
     """A database without a schema."""
-    yield from _temporary_database(server_url, "template1")
+    yield from temporary_database(server_url, "template1")
 
 
 @pytest.fixture
 def database_url(server_url: str, template: str) -> Iterator[str]:
     """A database of this test's own."""
-    yield from _temporary_database(server_url, template)
+    yield from temporary_database(server_url, template)
 
 
 @pytest.fixture
@@ -76,7 +76,8 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-def _temporary_database(server_url: str, template: str) -> Iterator[str]:
+def temporary_database(server_url: str, template: str) -> Iterator[str]:
+    """The URL of a copy of a database, dropped afterwards."""
     name = f"leasehook_test_{secrets.token_hex(6)}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f'create database "{name}" template "{template}"')

@@ -2,17 +2,21 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from mangum import Mangum
+from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
 
 LambdaEvent = dict[str, Any]
 LambdaResponse = dict[str, Any]
 LambdaHandler = Callable[[Any, Any], LambdaResponse]
 
 _PROBLEM = {"content-type": "application/problem+json"}
+# Everything else goes back as base64, which a REST API without binary media types does not decode.
+_TEXT = [*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"]
 
 
 def lambda_handler(make_app: Callable[[], FastAPI]) -> LambdaHandler:
@@ -27,9 +31,9 @@ def lambda_handler(make_app: Callable[[], FastAPI]) -> LambdaHandler:
         if not _is_http(event):
             return {"ignored": "not an HTTP request"}
         if not cached:
-            cached.append(Mangum(make_app(), lifespan="off"))
+            cached.append(Mangum(make_app(), lifespan="off", text_mime_types=_TEXT))
         if not _body_is_decodable(event):
-            return _refusal(400, "The body is marked as base64 and is not")
+            return _refusal(400, "The body cannot be read", "It is marked as base64 and is not.")
         return cached[0](_without_stage(event), context)
 
     return handler
@@ -78,10 +82,11 @@ def _without_stage(event: LambdaEvent) -> LambdaEvent:
     return {**event, "rawPath": shortened, "requestContext": context}
 
 
-def _refusal(status: int, title: str) -> LambdaResponse:
+def _refusal(status: int, title: str, detail: str) -> LambdaResponse:
+    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     return {
         "statusCode": status,
         "headers": _PROBLEM,
-        "body": f'{{"type":"about:blank","title":"{title}","status":{status}}}',
+        "body": json.dumps(document),
         "isBase64Encoded": False,
     }

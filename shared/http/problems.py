@@ -1,5 +1,6 @@
 """RFC 9457 problem documents: every error is one, and none repeats what the client sent."""
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -20,6 +21,9 @@ from shared.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
+
+_log = logging.getLogger(__name__)
+_IN_THE_LOG = "The operator finds the cause in the log."
 
 _STATUS: Mapping[type[LeasehookError], tuple[int, str]] = {
     Invalid: (422, "The request breaks a rule"),
@@ -64,7 +68,8 @@ def install(app: FastAPI) -> None:
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
                 detail = "Nothing is known to be stored: send the same request again, with its idempotency key."
             case _ if status == 500:
-                detail = "The operator finds the cause in the log."
+                _log.error(detail)
+                detail = _IN_THE_LOG
         return problem(status, title, detail, kind=_kind(type(error)), headers=headers, **members)
 
     @app.exception_handler(HTTPException)
@@ -73,6 +78,11 @@ def install(app: FastAPI) -> None:
             error.status_code, "Refused"
         )
         return problem(error.status_code, title, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def _unexpected(_request: Request, _error: Exception) -> Response:
+        # The framework raises the error again once this is sent, and Mangum logs it.
+        return problem(500, "Something went wrong", _IN_THE_LOG)
 
     @app.exception_handler(RequestValidationError)
     async def _validation(_request: Request, error: RequestValidationError) -> Response:

@@ -2,7 +2,7 @@
 
 import select
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -162,9 +162,3 @@ def _reason(error: psycopg.Error) -> str:
     """What happened, without the server's words: they may name hosts, users and databases."""
     code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
     return f"the database did not answer: {type(error).__name__}{code}"
-
-
-def parameters(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Turn rows into one array per column, for a statement that reads them with `unnest`."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {name: list(column) for name, column in zip(names, columns, strict=True)}

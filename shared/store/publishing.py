@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from shared.errors import Conflict, Forbidden, Unauthorized
 from shared.store.connection import Database, Row, fetch
 
 _KEY_CONFLICT = "LH409"
+_NO_PLACES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def publish(database: Database, key_hash: bytes, event: NewEvent) -> Published:
         Conflict: the idempotency key was used for another event.
         DatabaseUnavailable: it is not known to be stored.
     """
-    [published] = _publish(database, "publish", asdict(event), key_hash)
+    with _conflicts():
+        [published] = _publish(database, "publish", asdict(event), key_hash)
     return published
 
 
@@ -60,7 +63,10 @@ def publish_batch(
     """
     names = [field.name for field in fields(NewEvent)]
     columns = {name: [getattr(event, name) for event in events] for name in names}
-    return _publish(database, "publish_batch", columns, key_hash)
+    with _conflicts(
+        {key: f"events[{index}]." for index, key in enumerate(columns["idempotency_key"])}
+    ):
+        return _publish(database, "publish_batch", columns, key_hash)
 
 
 def publish_as_tenant(database: Database, tenant_id: UUID, event: NewEvent) -> Published:
@@ -70,7 +76,7 @@ def publish_as_tenant(database: Database, tenant_id: UUID, event: NewEvent) -> P
         Conflict, DatabaseUnavailable: see `publish`.
     """
     parameters = asdict(event) | {"tenant_id": tenant_id}
-    with database.connection() as connection, _conflicts():
+    with _conflicts(), database.connection() as connection:
         [row] = fetch(connection, "publish_as_tenant", parameters)
     return Published(**row)
 
@@ -94,7 +100,7 @@ def authorize(database: Database, key_hash: bytes, scope: str) -> Row:
 def _publish(
     database: Database, name: str, parameters: Mapping[str, Any], key_hash: bytes
 ) -> list[Published]:
-    with database.connection() as connection, _conflicts():
+    with database.connection() as connection:
         rows = fetch(connection, name, {**parameters, "key_hash": key_hash})
     if not rows:
         authorize(database, key_hash, "publish")
@@ -104,13 +110,14 @@ def _publish(
 
 
 @contextmanager
-def _conflicts() -> Iterator[None]:
-    """Turn the function's own error into ours."""
+def _conflicts(places: Mapping[str, str] = _NO_PLACES) -> Iterator[None]:
+    """Turn the function's own error into ours. `places` says where in the request each key stands."""
     try:
         yield
     except psycopg.Error as error:
         if error.sqlstate != _KEY_CONFLICT:
             raise
+        place = places.get(error.diag.message_detail or "", "")
         raise Conflict(
-            f"idempotency_key '{error.diag.message_detail}' was used for another event: use a new key for a new event"
+            f"{place}idempotency_key was used for another event: use a new key for a new event"
         ) from None

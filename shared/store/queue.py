@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 from uuid import UUID
 
 import psycopg
 
 from shared.domain.circuit import CircuitPolicy
 from shared.errors import StatementRefused
-from shared.store.connection import Connection, fetch, parameters
+from shared.store.connection import Connection, fetch
 
 START = UUID(int=0)
 """The sweep position before the first endpoint."""
@@ -161,16 +162,20 @@ def settle(connection: Connection, reports: Sequence[Report], policy: CircuitPol
         psycopg.Error: the statement failed and nothing was written, unless the connection broke: then the same call
             may be repeated, and rows that were written are counted as late.
     """
-    columns = parameters(
-        list(_REPORT_COLUMNS.values()),
-        [[getattr(report, name) for name in _REPORT_COLUMNS] for report in reports],
-    )
     circuit = {
         "failures_to_open": policy.failures_to_open,
         "cooldowns_seconds": list(policy.cooldowns_seconds),
     }
     try:
-        [row] = fetch(connection, "settle", columns | circuit)
+        [row] = fetch(connection, "settle", report_columns(reports) | circuit)
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise StatementRefused(f"results could not be written: {type(error).__name__}") from error
     return Settlement(**row)
+
+
+def report_columns(reports: Sequence[Report]) -> dict[str, list[Any]]:
+    """Reports as the arrays that `settle` reads, one per column."""
+    return {
+        parameter: [getattr(report, name) for report in reports]
+        for name, parameter in _REPORT_COLUMNS.items()
+    }

@@ -12,7 +12,9 @@ from tests.support.world import World
 
 
 def test_a_claim_takes_what_is_due_and_returns_all_that_sending_needs(world: World) -> None:
-    endpoint = world.endpoint("https://example.com/hook", headers={"x-token": "t"}, timeout_seconds=7)
+    endpoint = world.endpoint(
+        "https://example.com/hook", headers={"x-token": "t"}, timeout_seconds=7
+    )
     published = world.publish(b'{"n": 1.10}')
 
     [claimed] = world.claim().claimed
@@ -24,9 +26,10 @@ def test_a_claim_takes_what_is_due_and_returns_all_that_sending_needs(world: Wor
     assert claimed.url == "https://example.com/hook"
     assert claimed.timeout_seconds == 7
     assert claimed.attempt_count == 1
-    assert [world.sealer.open(sealed, endpoint["id"].bytes).decode() for sealed in claimed.secrets_sealed] == [
-        endpoint["secret"]
-    ]
+    assert [
+        world.sealer.open(sealed, endpoint["id"].bytes).decode()
+        for sealed in claimed.secrets_sealed
+    ] == [endpoint["secret"]]
     assert claimed.headers_sealed is not None
     row = world.row(claimed.delivery_id)
     assert row["status"] == "in_progress"
@@ -58,7 +61,9 @@ def test_a_lapsed_lease_is_simply_due_again_under_a_new_token(world: World) -> N
     assert world.row(first.delivery_id)["lease_token"] != token
 
 
-def test_a_fresh_lease_is_measured_from_the_statement_not_from_its_transaction(world: World) -> None:
+def test_a_fresh_lease_is_measured_from_the_statement_not_from_its_transaction(
+    world: World,
+) -> None:
     """WH-054: now() stands still inside a transaction."""
     world.endpoint()
     world.publish()
@@ -96,7 +101,17 @@ def test_concurrent_claims_share_the_queue_without_overlap(world: World) -> None
 
 @pytest.mark.parametrize(
     "setting",
-    ["hashjoin", "mergejoin", "hashagg", "sort", "nestloop", "indexscan", "tidscan", "bitmapscan", "material"],
+    [
+        "hashjoin",
+        "mergejoin",
+        "hashagg",
+        "sort",
+        "nestloop",
+        "indexscan",
+        "tidscan",
+        "bitmapscan",
+        "material",
+    ],
 )
 def test_a_claim_never_takes_more_than_its_limit_under_any_plan(world: World, setting: str) -> None:
     """WH-047: statistics that say almost nothing is pending, and plans that go wrong with them."""
@@ -122,7 +137,8 @@ def test_a_huge_backlog_starves_nobody_and_a_lone_endpoint_fills_the_batch(world
     """WH-095."""
     big = world.endpoint(event_types=["big"])["id"]
     world.sql(
-        "select leasehook.publish(%s, 'big', '{}'::json) from generate_series(1, 1000)", world.tenant_id
+        "select leasehook.publish(%s, 'big', '{}'::json) from generate_series(1, 1000)",
+        world.tenant_id,
     )
     assert Counter(c.endpoint_id for c in world.claim(limit=100).claimed) == {big: 100}
 
@@ -170,7 +186,9 @@ def test_a_higher_priority_goes_first_within_an_endpoint(world: World) -> None:
     assert taken == [order[4], order[2], order[0], order[3], order[1]]
 
 
-def test_due_rows_of_a_low_priority_are_found_behind_waiting_rows_of_a_high_one(world: World) -> None:
+def test_due_rows_of_a_low_priority_are_found_behind_waiting_rows_of_a_high_one(
+    world: World,
+) -> None:
     world.endpoint()
     world.publish(priority=10, deliver_at=world.now().replace(year=world.now().year + 1))
     low = world.publish(priority=-10)
@@ -178,18 +196,24 @@ def test_due_rows_of_a_low_priority_are_found_behind_waiting_rows_of_a_high_one(
     assert [c.event_id for c in world.claim().claimed] == [low.event_id]
 
 
-def test_rows_of_a_disabled_deleted_or_held_endpoint_are_passed_over_untouched(world: World) -> None:
+def test_rows_of_a_disabled_deleted_or_held_endpoint_are_passed_over_untouched(
+    world: World,
+) -> None:
     """WH-101, WH-102: parked rows burn no attempts."""
     disabled, deleted, held, healthy = (world.endpoint()["id"] for _ in range(4))
     world.publish()
     world.sql(
-        "update leasehook.endpoints set disabled_at = now(), disabled_reason = 'operator' where id = %s", disabled
+        "update leasehook.endpoints set disabled_at = now(), disabled_reason = 'operator' where id = %s",
+        disabled,
     )
     world.sql("update leasehook.endpoints set deleted_at = now() where id = %s", deleted)
     world.sql(
-        "update leasehook.circuits set held_until = now() + interval '1 minute' where endpoint_id = %s", held
+        "update leasehook.circuits set held_until = now() + interval '1 minute' where endpoint_id = %s",
+        held,
     )
-    before = world.sql("select ctid, * from leasehook.deliveries where endpoint_id <> %s order by id", healthy)
+    before = world.sql(
+        "select ctid, * from leasehook.deliveries where endpoint_id <> %s order by id", healthy
+    )
 
     assert [c.endpoint_id for c in world.claim().claimed] == [healthy]
     assert before == world.sql(
@@ -270,7 +294,9 @@ def test_the_rate_limit_holds_over_time_and_over_all_drains(world: World) -> Non
     assert world.circuit(endpoint_id)["claim_count"] > 0
 
 
-def test_an_open_circuit_blocks_and_a_half_open_one_lets_exactly_one_probe_through(world: World) -> None:
+def test_an_open_circuit_blocks_and_a_half_open_one_lets_exactly_one_probe_through(
+    world: World,
+) -> None:
     """WH-099: over all concurrent drains; the others stay pending, unclaimed and uncharged."""
     endpoint_id = world.endpoint()["id"]
     world.publish_many(1000)
@@ -331,5 +357,8 @@ def test_two_live_secrets_are_returned_newest_first_and_expired_ones_not(world: 
         )
     world.publish()
     [claimed] = world.claim().claimed
-    opened = [world.sealer.open(sealed, endpoint["id"].bytes).decode() for sealed in claimed.secrets_sealed]
+    opened = [
+        world.sealer.open(sealed, endpoint["id"].bytes).decode()
+        for sealed in claimed.secrets_sealed
+    ]
     assert opened == ["new", endpoint["secret"]]

@@ -42,7 +42,11 @@ Answer = bytes | Callable[[Received], bytes | Awaitable[bytes]]
 
 def answer(status: int = 200, body: bytes = b"", *headers: tuple[str, str]) -> bytes:
     """A whole response."""
-    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}", *(f"{name}: {value}" for name, value in headers)]
+    lines = [
+        f"HTTP/1.1 {status} X",
+        f"content-length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -62,13 +66,18 @@ class Receiver:
 
     def __enter__(self) -> Self:
         started: Future[int] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), daemon=True
+        )
         self._thread.start()
         self.port = started.result(5)
         return self
 
     def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(5)
@@ -97,7 +106,9 @@ class Receiver:
     async def _serve(self, started: "Future[int]") -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, limit=2**22, backlog=1000)
+        server = await asyncio.start_server(
+            self._connection, "127.0.0.1", 0, limit=2**22, backlog=1000
+        )
         started.set_result(server.sockets[0].getsockname()[1])
         await self._stop.wait()
         server.close()
@@ -117,8 +128,12 @@ class Receiver:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         request_line, *lines = head.split("\r\n")[:-2]
         method, path, _ = request_line.split(" ")
-        raw_headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
-        length = next((int(value) for name, value in raw_headers if name.lower() == "content-length"), 0)
+        raw_headers = [
+            (name, value.strip()) for name, _, value in (line.partition(":") for line in lines)
+        ]
+        length = next(
+            (int(value) for name, value in raw_headers if name.lower() == "content-length"), 0
+        )
         body = await reader.readexactly(length)
         request = Received(method, path, raw_headers, body, time.time())
         self.in_flight += 1

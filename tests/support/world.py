@@ -20,7 +20,14 @@ from shared.store.queue import Claimed, ClaimRequest, Harvest, Report, Settlemen
 SEALING_KEY = bytes(range(32))
 LOOPBACK = TargetPolicy((ipaddress.ip_network("127.0.0.0/8"),))
 SHIFTED = {
-    "circuits": ["claimable_at", "changed_at", "failing_since", "recovered_at", "held_until", "paced_until"],
+    "circuits": [
+        "claimable_at",
+        "changed_at",
+        "failing_since",
+        "recovered_at",
+        "held_until",
+        "paced_until",
+    ],
     "deliveries": ["created_at", "claimable_at", "claimed_at", "finished_at"],
     "endpoints": ["created_at", "url_set_at", "disabled_at"],
     "endpoint_secrets": ["created_at", "expires_at"],
@@ -48,19 +55,34 @@ class World:
 
     def key(self, scopes: Sequence[str] = operations.SCOPES, tenant_id: UUID | None = None) -> str:
         """A new API key's text."""
-        return str(operations.create_key(self.database, tenant_id or self.tenant_id, "test", scopes)["key"])
+        return str(
+            operations.create_key(self.database, tenant_id or self.tenant_id, "test", scopes)["key"]
+        )
 
-    def endpoint(self, url: str = "http://127.0.0.1:9/", *, tenant_id: UUID | None = None, **fields: Any) -> Row:
+    def endpoint(
+        self, url: str = "http://127.0.0.1:9/", *, tenant_id: UUID | None = None, **fields: Any
+    ) -> Row:
         """A new endpoint with its `id` and `secret`."""
         return operations.create_endpoint(
-            self.database, self.sealer, LOOPBACK, tenant_id or self.tenant_id, NewEndpoint(url=url, **fields)
+            self.database,
+            self.sealer,
+            LOOPBACK,
+            tenant_id or self.tenant_id,
+            NewEndpoint(url=url, **fields),
         )
 
     def publish(
-        self, payload: bytes = b"{}", event_type: str = "order.paid", *, tenant_id: UUID | None = None, **fields: Any
+        self,
+        payload: bytes = b"{}",
+        event_type: str = "order.paid",
+        *,
+        tenant_id: UUID | None = None,
+        **fields: Any,
     ) -> Published:
         """A committed event."""
-        event = NewEvent(event_type, payload, fields.pop("content_type", "application/json"), **fields)
+        event = NewEvent(
+            event_type, payload, fields.pop("content_type", "application/json"), **fields
+        )
         return publish_as_tenant(self.database, tenant_id or self.tenant_id, event)
 
     def publish_many(self, count: int) -> None:
@@ -95,7 +117,9 @@ class World:
 
     def report(self, claimed: Claimed, verb: str = "succeed", **fields: Any) -> Report:
         """The result of a claimed delivery, with the token its row has now (or `lease_token`)."""
-        evidence = {"succeed": "success", "retry": "failure", "bury": "failure", "release": "none"}[verb]
+        evidence = {"succeed": "success", "retry": "failure", "bury": "failure", "release": "none"}[
+            verb
+        ]
         defaults: dict[str, Any] = {
             "lease_token": None,
             "sent": verb != "release",
@@ -104,8 +128,12 @@ class World:
             "dead_reason": "attempts_exhausted" if verb == "bury" else None,
         }
         values = defaults | fields
-        values["lease_token"] = values["lease_token"] or self.row(claimed.delivery_id)["lease_token"] or uuid4()
-        return Report(delivery_id=claimed.delivery_id, attempt=claimed.attempt_count, verb=verb, **values)
+        values["lease_token"] = (
+            values["lease_token"] or self.row(claimed.delivery_id)["lease_token"] or uuid4()
+        )
+        return Report(
+            delivery_id=claimed.delivery_id, attempt=claimed.attempt_count, verb=verb, **values
+        )
 
     def row(self, delivery_id: UUID) -> Row:
         """A delivery's row."""
@@ -127,7 +155,9 @@ class World:
 
     def statuses(self) -> dict[str, int]:
         """How many deliveries there are in each state."""
-        rows = self.sql("select status, count(*) as count from leasehook.deliveries group by status")
+        rows = self.sql(
+            "select status, count(*) as count from leasehook.deliveries group by status"
+        )
         return {row["status"]: row["count"] for row in rows}
 
     def sql(self, statement: str, *parameters: Any) -> list[Row]:
@@ -149,6 +179,10 @@ class World:
     def pass_time(self, seconds: float, shifted: Mapping[str, Sequence[str]] = SHIFTED) -> None:
         """Let time pass without waiting: every stored instant moves into the past."""
         for table, columns in shifted.items():
-            changes = ", ".join(f"{column} = {column} - %(s)s * interval '1 second'" for column in columns)
+            changes = ", ".join(
+                f"{column} = {column} - %(s)s * interval '1 second'" for column in columns
+            )
             with self.database.connection() as connection:
-                connection.execute(f"update leasehook.{table} set {changes}".encode(), {"s": seconds})
+                connection.execute(
+                    f"update leasehook.{table} set {changes}".encode(), {"s": seconds}
+                )

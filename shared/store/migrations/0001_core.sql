@@ -272,6 +272,12 @@ where claimable_at is not null;
 create index deliveries_in_flight on leasehook.deliveries (endpoint_id)
 where status = 'in_progress';
 
+-- What operators list: a tenant's deliveries, newest first, and its dead letters.
+create index deliveries_by_tenant on leasehook.deliveries (tenant_id, id);
+
+create index deliveries_dead on leasehook.deliveries (tenant_id, id)
+where status = 'dead';
+
 -- One row per HTTP request whose result was reported; append-only. An attempt number without a row is one whose
 -- worker never reported.
 create table leasehook.attempts (

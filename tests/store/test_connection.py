@@ -1,0 +1,118 @@
+"""Connections: lent to one at a time, checked before use, never handed on in the middle of something."""
+
+import threading
+
+import psycopg
+import pytest
+
+from shared.errors import ConfigurationError, DatabaseUnavailable
+from shared.store.connection import Database
+from tests.support.world import World
+
+
+def pid(database: Database) -> int:
+    with database.connection() as connection:
+        return connection.info.backend_pid
+
+
+def test_one_borrower_after_another_uses_one_connection(database: Database) -> None:
+    assert len({pid(database) for _ in range(10)}) == 1
+
+
+def test_borrowers_at_the_same_time_have_a_connection_each(database: Database) -> None:
+    with database.connection() as one, database.connection() as other:
+        assert one.info.backend_pid != other.info.backend_pid
+
+
+def test_a_connection_that_died_while_idle_is_replaced_before_use(
+    database: Database, world: World
+) -> None:
+    """WH-048."""
+    first = pid(database)
+    with psycopg.connect(**database._parameters) as admin:
+        admin.execute("select pg_terminate_backend(%s)", [first])
+        while admin.execute("select 1 from pg_stat_activity where pid = %s", [first]).fetchone():
+            pass
+    assert pid(database) != first
+    assert world.publish().event_id
+
+
+def test_a_connection_that_dies_in_use_is_one_failure_and_then_forgotten(
+    database: Database,
+) -> None:
+    with pytest.raises(DatabaseUnavailable, match="57P01"), database.connection() as connection:
+        connection.execute("select pg_terminate_backend(pg_backend_pid())")
+    assert pid(database)
+
+
+def test_an_error_leaves_a_clean_connection(world: World) -> None:
+    """WH-064."""
+    with pytest.raises(psycopg.errors.UniqueViolation), world.database.transaction() as connection:
+        connection.execute("insert into leasehook.tenants (name) values ('default')")
+    assert world.publish().event_id
+
+
+def test_a_transaction_left_open_does_not_reach_the_next_borrower(database: Database) -> None:
+    with database.connection() as connection:
+        connection.execute("begin")
+        left_open = connection.info.backend_pid
+    assert pid(database) != left_open
+
+
+def test_a_cancelled_statement_is_unavailability(database: Database) -> None:
+    with pytest.raises(DatabaseUnavailable, match="57014"), database.connection() as connection:
+        connection.execute("set statement_timeout = 1")
+        connection.execute("select pg_sleep(10)")
+    assert pid(database)
+
+
+def test_a_database_that_turned_read_only_is_unavailability_and_reconnects(world: World) -> None:
+    with (
+        pytest.raises(DatabaseUnavailable, match="25006"),
+        world.database.connection() as connection,
+    ):
+        connection.execute("set default_transaction_read_only = on")
+        connection.execute("insert into leasehook.tenants (name) values ('x')")
+    assert world.publish().event_id
+
+
+def test_nobody_listening_is_unavailability_that_names_no_host() -> None:
+    database = Database("postgresql://someone:hidden@127.0.0.1:1/secretdb")
+    with pytest.raises(DatabaseUnavailable) as refused, database.connection():
+        pass
+    assert not any(
+        word in str(refused.value) for word in ("someone", "hidden", "127.0.0.1", "secretdb")
+    )
+
+
+def test_a_url_that_is_none_is_a_configuration_error_that_does_not_repeat_it() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Database("postgres//user:hidden@host")
+    assert "hidden" not in str(refused.value)
+
+
+def test_no_statement_is_prepared(world: World) -> None:
+    """WH-049: prepared statements break behind transaction-mode poolers."""
+    for _ in range(20):
+        world.publish()
+        world.claim()
+    with world.database.connection() as connection:
+        row = connection.execute("select count(*) as n from pg_prepared_statements").fetchone()
+    assert row == {"n": 0}
+
+
+def test_many_threads_share_a_database(database: Database) -> None:
+    start = threading.Barrier(8)
+    seen: list[int] = []
+
+    def work() -> None:
+        start.wait()
+        seen.extend(pid(database) for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 160
+    assert len(set(seen)) <= 8
