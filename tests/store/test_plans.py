@@ -42,19 +42,22 @@ where ev.number <= (%(finished)s + %(due)s) / %(endpoints)s
 """
 
 
+def crowd(world: World, url: str, *, finished: int, due: int, blocked: int) -> None:
+    """Fill the queue: so many finished, due, and due behind open circuits (a tenth of the endpoints)."""
+    numbers = {"finished": finished, "due": due, "blocked": blocked, "endpoints": ENDPOINTS}
+    # A client-side cursor sends several statements; the rows are consistent, so their keys need no checking.
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute("set session_replication_role = replica")
+        connection.execute(SEED.encode(), {"tenant_id": world.tenant_id} | numbers)
+        connection.execute("vacuum analyze")
+
+
 @pytest.fixture(scope="module")
 def crowded(server_url: str, template: str) -> Iterator[World]:
     """A million finished deliveries, a hundred thousand due ones, as many due ones behind open circuits."""
     for url in temporary_database(server_url, template):
         world = World(Database(url))
-        numbers = {"finished": FINISHED, "due": DUE, "blocked": BLOCKED, "endpoints": ENDPOINTS}
-        # A client-side cursor sends several statements; the rows are consistent, so their keys need no checking.
-        with psycopg.connect(
-            url, autocommit=True, cursor_factory=psycopg.ClientCursor
-        ) as connection:
-            connection.execute("set session_replication_role = replica")
-            connection.execute(SEED.encode(), {"tenant_id": world.tenant_id} | numbers)
-            connection.execute("vacuum analyze")
+        crowd(world, url, finished=FINISHED, due=DUE, blocked=BLOCKED)
         yield world
         world.database.close()
 
