@@ -121,7 +121,7 @@ def main() -> None:
     stock: list[float] = []
     for _ in range(options.rounds):
         ours.append(asyncio.run(measure_ours(url, options.posts, options.concurrency)))
-        # The stock client is some twenty times slower; a tenth of the posts is a long enough look.
+        # The stock client is far slower: a tenth of the posts is a long enough look at it.
         stock.append(asyncio.run(measure_httpx(url, options.posts // 10, options.concurrency)))
     pipe.send(None)
     receiver.join(5)

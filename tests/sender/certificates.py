@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from shared.sender.tls import client_context
+
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -66,9 +68,11 @@ class Authority:
         return cls(folder, key, certificate)
 
     def client(self) -> ssl.SSLContext:
-        """The default client context, with this authority instead of the system's."""
+        """The sender's own client context, which trusts this authority as well."""
+        context = client_context()
         pem = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
-        return ssl.create_default_context(cadata=pem)
+        context.load_verify_locations(cadata=pem)
+        return context
 
     def server(
         self, *names: str, expired: bool = False, self_signed: bool = False

@@ -8,6 +8,7 @@ import pytest
 
 from shared.domain.outcome import Answered, ErrorKind, Outcome, Unanswered
 from shared.domain.targets import Target, TargetPolicy
+from shared.sender.response import ResponseReader
 from shared.sender.transport import Transport
 from tests.sender.servers import (
     GOOD,
@@ -92,6 +93,14 @@ async def test_a_204_with_a_body_is_an_answer_and_costs_the_connection() -> None
     await transport.aclose()
 
 
+def test_bytes_that_follow_a_complete_answer_spoil_the_connection() -> None:
+    reader = ResponseReader(100)
+    assert reader.feed(GOOD)
+    assert reader.reusable
+    assert reader.feed(b"x")
+    assert not reader.reusable
+
+
 async def test_bytes_that_nobody_asked_for_end_an_idle_connection() -> None:
     async def babble(session: Session) -> None:
         await session.request()
@@ -101,10 +110,10 @@ async def test_bytes_that_nobody_asked_for_end_an_idle_connection() -> None:
         await session.until_closed()
         session.receiver.closed_by_sender.set()
 
-    transport = Transport(LOOPBACK)
+    transport = Transport(LOOPBACK, idle_expiry_seconds=60)
     async with serving(babble) as receiver:
         assert await _post(transport, receiver.target()) == ANSWERED
-        await receiver.closed_by_sender.wait()
+        await asyncio.wait_for(receiver.closed_by_sender.wait(), 5)
         assert await _post(transport, receiver.target()) == ANSWERED
         assert receiver.connections == 2
     await transport.aclose()
@@ -187,18 +196,38 @@ async def test_a_kept_connection_that_breaks_within_an_answer_is_a_reset() -> No
 
 
 async def test_idle_connections_are_bounded_and_the_oldest_goes_first() -> None:
-    async def serve_on(session: Session) -> None:
-        await answering(GOOD)(session)
-
     transport = Transport(LOOPBACK, max_idle_connections=2)
-    async with serving(_together(3, serve_on)) as first, serving(answering(GOOD)) as second:
-        await _fill(transport, first, 3)
-        await first.closed_by_sender.wait()
-        assert await _post(transport, second.target()) == ANSWERED
-        assert await _post(transport, first.target()) == ANSWERED
-        assert await _post(transport, second.target()) == ANSWERED
-        assert (first.connections, second.connections) == (3, 1)
+    async with (
+        serving(answering(GOOD)) as first,
+        serving(answering(GOOD)) as second,
+        serving(answering(GOOD)) as third,
+    ):
+        for receiver in (first, second, third):
+            assert await _post(transport, receiver.target()) == ANSWERED
+        await asyncio.wait_for(first.closed_by_sender.wait(), 5)
+        for receiver in (second, third):
+            assert await _post(transport, receiver.target()) == ANSWERED
+        assert (first.connections, second.connections, third.connections) == (1, 1, 1)
     await transport.aclose()
+
+
+async def test_the_connection_used_last_is_used_next_so_that_surplus_ones_age() -> None:
+    served: list[Session] = []
+
+    async def note_and_serve_on(session: Session) -> None:
+        while True:
+            await session.request()
+            served.append(session)
+            await session.send(GOOD)
+
+    transport = Transport(LOOPBACK)
+    async with serving(_together(3, note_and_serve_on)) as receiver:
+        await _fill(transport, receiver, 3)
+        for _ in range(5):
+            assert await _post(transport, receiver.target()) == ANSWERED
+    await transport.aclose()
+    assert len(served) == 5
+    assert len({id(session) for session in served}) == 1
 
 
 async def test_an_expired_connection_is_closed_without_being_asked_for() -> None:

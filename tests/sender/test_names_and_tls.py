@@ -377,6 +377,22 @@ async def test_a_tls_body_cut_off_by_a_reset_leaves_the_status_standing(
     assert outcome == Answered(200, b"half", truncated=True)
 
 
+async def test_a_receiver_that_could_speak_http_2_is_asked_for_http_1(authority: Authority) -> None:
+    chosen: list[str | None] = []
+
+    async def note_protocol(session: Session) -> None:
+        chosen.append(session.writer.get_extra_info("ssl_object").selected_alpn_protocol())
+        await answering(GOOD)(session)
+
+    server = authority.server(NAME)
+    server.set_alpn_protocols(["h2", "http/1.1"])
+    transport = _transport(authority)
+    async with serving(note_protocol, server) as receiver:
+        assert await _post(transport, receiver.target("https", NAME)) == ANSWERED
+    await transport.aclose()
+    assert chosen == ["http/1.1"]
+
+
 def test_the_default_context_verifies_names_and_certificates() -> None:
     """WH-075."""
     context = client_context()
