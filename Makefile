@@ -13,6 +13,10 @@ $(STAMP): pyproject.toml uv.lock
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv sync --quiet --frozen --active --all-extras --all-groups --inexact
 	touch $@
 
+.PHONY: run
+run: env
+	$(BIN)/leasehook dev $(ARGS)
+
 # On an embedded Postgres; DATABASE_URL (of a superuser: tests make databases and roles) overrides it.
 .PHONY: test
 test: env

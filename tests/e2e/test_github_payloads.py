@@ -64,13 +64,14 @@ def payloads(modules: Path) -> list[tuple[str, bytes]]:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The local runner, with loopback open to deliveries."""
-    process = subprocess.Popen(
-        [LEASEHOOK, "dev", "--port", "0", "--data-dir", str(tmp_path / "data"), "--json"]
-        + ["--no-demo", "--allow-target", "127.0.0.0/8"],
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("wb"),
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-    )
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [LEASEHOOK, "dev", "--port", "0", "--data-dir", str(tmp_path / "data"), "--json"]
+            + ["--no-demo", "--allow-target", "127.0.0.0/8"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        )
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, (tmp_path / "log").read_text()

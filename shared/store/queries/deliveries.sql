@@ -4,7 +4,7 @@ select
     d.event_id,
     d.endpoint_id,
     ev.type as event_type,
-    d.status,
+    d.status::text as status,
     d.attempt_count,
     d.created_at,
     d.claimable_at,
@@ -30,7 +30,7 @@ select
     ev.content_type,
     ev.payload,
     e.url,
-    d.status,
+    d.status::text as status,
     d.attempt_count,
     d.created_at,
     d.claimable_at,
@@ -73,7 +73,7 @@ order by numbers.number;
 -- Ask for a delivery again, with a fresh retry schedule. A row that is in progress or already waiting for its first
 -- attempt is left alone: `replayed` says which it was.
 with found as materialized (
-    select d.id, d.status as status_before
+    select d.id, d.status::text as status_before
     from leasehook.deliveries as d
     where d.tenant_id = %(tenant_id)s
         and d.id = %(delivery_id)s

@@ -1,0 +1,52 @@
+"""The program: its commands, and how failures end it (0 done, 1 failed, 2 used wrongly)."""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from infra.cli import deliveries, endpoints, events, keys, operating
+from shared.errors import DatabaseUnavailable, LeasehookError
+
+_NO_SUCH_SCHEMA_OR_OBJECT = frozenset({"3F000", "42P01", "42703", "42704", "42883"})
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Webhooks that never drop, on AWS Lambda and Postgres. Commands work on DATABASE_URL or, without it, "
+    "on the running `leasehook dev`.",
+)
+app.command()(operating.dev)
+app.command()(operating.migrate)
+app.add_typer(keys.app, name="keys")
+app.add_typer(endpoints.app, name="endpoints")
+app.command()(events.publish)
+app.add_typer(deliveries.app, name="deliveries")
+app.command()(deliveries.replay)
+app.command()(operating.drain)
+app.command()(operating.maintain)
+
+
+def main() -> None:
+    """Run the command that the process's arguments name."""
+    try:
+        app(prog_name="leasehook")
+    except DatabaseUnavailable as error:
+        _fail(f"{error}: check DATABASE_URL, and that its server runs and lets you in")
+    except LeasehookError as error:
+        _fail(str(error))
+    except UnicodeEncodeError:
+        _fail("an argument is not UTF-8: give text, or the payload with --file")
+    except Exception as error:
+        if getattr(error, "sqlstate", None) not in _NO_SUCH_SCHEMA_OR_OBJECT:
+            raise
+        reason = str(error).partition("\n")[0]
+        _fail(
+            f"{reason}: Leasehook's tables are missing or older than this program; run `leasehook migrate`"
+        )
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"leasehook: {message}", file=sys.stderr)  # noqa: T201 - this is the program's voice
+    sys.exit(1)
