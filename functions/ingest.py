@@ -23,7 +23,14 @@ _REFUSALS = (400, 401, 403, 409, 413, 422, 503)
 
 def create_app(runtime: Runtime) -> FastAPI:
     """The ingest application."""
-    app = FastAPI(title="Leasehook ingest", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Leasehook ingest",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        # It would redirect to the Host header's word, and without the stage.
+        redirect_slashes=False,
+    )
     problems.install(app)
 
     def read(parse: Callable[[bytes, int, datetime], _T], body: bytes, key_hash: bytes) -> _T:

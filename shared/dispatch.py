@@ -343,6 +343,12 @@ class _Drain:
         finished, self._finished = self._finished, []
         reports = [report for report, _ in finished]
         self._tools.log([attempted for _, attempted in finished if attempted])
+        await self._write(reports)
+        # There may be room now at an endpoint that was at its limit, so what the last claim found is out of date.
+        self._idle_since = None
+        self._claim_at = min(self._claim_at, self._claimed_at + _CLAIM_GAP_SECONDS)
+
+    async def _write(self, reports: Sequence[Report]) -> None:
         before = self._loop.time()
         try:
             settlement = await self._written(reports)

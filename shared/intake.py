@@ -26,9 +26,8 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _RFC3339 = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
-_FAULT_PATH = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`[^`]*`")
 
 
@@ -47,6 +46,12 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     events: list[_Envelope]
 
+
+# Only our own names: an unknown member's name stands before the path, and may have been made to look like one.
+_FAULT_PATH = re.compile(
+    rf" - at `\$\.?((?:events(?:\[\d+\])?)?\.?(?:{'|'.join(_Envelope.__struct_fields__)})?)`\Z",
+    re.ASCII,
+)
 
 _event_decoder = msgspec.json.Decoder(_Envelope)
 _batch_decoder = msgspec.json.Decoder(_Batch)

@@ -34,3 +34,8 @@ select k.id, k.tenant_id, k.name, k.scopes
 from leasehook.api_keys as k
 where k.key_hash = %(key_hash)s
     and k.revoked_at is null;
+
+-- name: get_tenant
+select t.id, t.name, t.created_at
+from leasehook.tenants as t
+where t.id = %(tenant_id)s;
