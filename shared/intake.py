@@ -17,6 +17,7 @@ MAX_REQUEST_BYTES = 4_000_000
 MAX_BATCH = 1000
 MAX_DEPTH = 200
 MAX_PRIORITY = 100
+MAX_CHANNELS = 20
 MAX_DELAY = timedelta(days=365)
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
@@ -41,6 +42,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     deliver_at: str | None = None
     priority: int = 0
+    channels: list[str] | None = None
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,18 +92,28 @@ def read_batch(body: bytes, max_payload_bytes: int, now: datetime) -> list[NewEv
 
 
 def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
+    check_text(body)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _fault(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Invalid("body", f"must be one JSON document (RFC 8259): {error}") from None
+
+
+def check_text(body: bytes) -> None:
+    """Refuse a JSON text that is too large, nests too deeply, or is not UTF-8, before anything parses it.
+
+    Raises:
+        Invalid, TooLarge: see `read_event`.
+    """
     if len(body) > MAX_REQUEST_BYTES:
         raise TooLarge(f"a request may have {MAX_REQUEST_BYTES} bytes")
     _check_depth(body)
     try:
         body.decode()
-        return decoder.decode(body)
     except UnicodeDecodeError as error:
         raise Invalid("body", f"must be JSON in UTF-8; byte {error.start} is not UTF-8") from None
-    except msgspec.ValidationError as error:
-        raise _fault(str(error)) from None
-    except msgspec.DecodeError as error:
-        raise Invalid("body", f"must be one JSON document (RFC 8259): {error}") from None
 
 
 def _fault(text: str) -> Invalid:
@@ -151,6 +163,7 @@ def _event(envelope: _Envelope, max_payload_bytes: int, now: datetime) -> NewEve
         )
     if not -MAX_PRIORITY <= envelope.priority <= MAX_PRIORITY:
         raise Invalid("priority", f"must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    check_channels(envelope.channels)
     return NewEvent(
         type=envelope.type,
         payload=payload,
@@ -159,7 +172,23 @@ def _event(envelope: _Envelope, max_payload_bytes: int, now: datetime) -> NewEve
         idempotency_key=envelope.idempotency_key,
         deliver_at=None if envelope.deliver_at is None else _deliver_at(envelope.deliver_at, now),
         priority=envelope.priority,
+        channels=envelope.channels,
     )
+
+
+def check_channels(channels: Sequence[str] | None) -> None:
+    """Refuse a list of channels that is empty, too long, or holds what is no channel's name.
+
+    Raises:
+        Invalid: see above.
+    """
+    if channels is None:
+        return
+    if not 1 <= len(channels) <= MAX_CHANNELS or not all(map(_CONSUMER.fullmatch, channels)):
+        raise Invalid(
+            "channels",
+            f"must be 1 to {MAX_CHANNELS} names of 1 to 128 letters, digits, '_', '.', ':' or '-'",
+        )
 
 
 def _deliver_at(text: str, now: datetime) -> datetime:

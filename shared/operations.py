@@ -19,6 +19,8 @@ from shared.store import tenancy
 from shared.store.connection import Database, Row
 
 SCOPES = ("publish", "read", "manage")
+OPERATE = "operate"
+"""The scope of an operator's key: everything, for every tenant."""
 MAX_NAME_LENGTH = 200
 MAX_DESCRIPTION_LENGTH = 1000
 MAX_FILTERS = 100

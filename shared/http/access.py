@@ -43,7 +43,8 @@ def tenant_caller(scope: str) -> Callable[..., Caller]:
         runtime: RuntimeOf,
         key_hash: Annotated[bytes, Depends(api_key_hash)],
         leasehook_tenant: Annotated[
-            UUID | None, Header(description="Which tenant an operator's key means; other keys do without.")
+            UUID | None,
+            Header(description="Which tenant an operator's key means; other keys do without."),
         ] = None,
     ) -> Caller:
         key = authorize(runtime.database, key_hash, None)
@@ -67,7 +68,9 @@ def operator_caller(runtime: RuntimeOf, key_hash: Annotated[bytes, Depends(api_k
 
 def _named_tenant(runtime: Runtime, tenant_id: UUID | None) -> UUID:
     if tenant_id is None:
-        raise Invalid("leasehook-tenant", "an operator's key needs this header: the id of the tenant it means")
+        raise Invalid(
+            "leasehook-tenant", "an operator's key needs this header: the id of the tenant it means"
+        )
     if not runtime.database.fetch("get_tenant", {"tenant_id": tenant_id}):
         raise NotFound("there is no such tenant, or the key is not for it")
     return tenant_id

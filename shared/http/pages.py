@@ -21,7 +21,8 @@ _Item = TypeVar("_Item")
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many rows a page may have.")]
 CursorText = Annotated[
-    str | None, Query(alias="cursor", max_length=100, description="`next_cursor` of the page before.")
+    str | None,
+    Query(alias="cursor", max_length=100, description="`next_cursor` of the page before."),
 ]
 
 
@@ -45,12 +46,12 @@ def read_cursor(text: str | None) -> UUID | None:
     if text is None:
         return None
     try:
-        raw = base64.urlsafe_b64decode(text.encode("ascii") + b"==")
-        if len(raw) != 16 or write_cursor(UUID(bytes=raw)) != text:
-            raise ValueError
-    except (binascii.Error, ValueError, UnicodeEncodeError):
-        raise Invalid("cursor", "must be the next_cursor of an earlier page") from None
-    return UUID(bytes=raw)
+        last_id = UUID(bytes=base64.urlsafe_b64decode(text.encode("ascii") + b"=="))
+    except (binascii.Error, ValueError):
+        last_id = None
+    if last_id is None or write_cursor(last_id) != text:
+        raise Invalid("cursor", "must be the next_cursor of an earlier page")
+    return last_id
 
 
 def write_cursor(last_id: UUID) -> str:

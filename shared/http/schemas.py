@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.domain.matching import MAX_EVENT_TYPE_LENGTH
-from shared.intake import MAX_BATCH, MAX_PRIORITY
+from shared.intake import MAX_BATCH, MAX_CHANNELS, MAX_PRIORITY
 
 EVENT: dict[str, Any] = {
     "type": "object",
@@ -43,6 +43,13 @@ EVENT: dict[str, Any] = {
             "maximum": MAX_PRIORITY,
             "default": 0,
             "description": "Of the deliveries that are due at an endpoint, those with a higher priority go first.",
+        },
+        "channels": {
+            "type": ["array", "null"],
+            "minItems": 1,
+            "maxItems": MAX_CHANNELS,
+            "items": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"},
+            "description": "Endpoints with channels get it only if they share one.",
         },
     },
 }
@@ -105,7 +112,7 @@ _PROBLEMS = {
     401: "No API key, or none that is known.",
     403: "The API key lacks the scope.",
     404: "No such thing, or not yours.",
-    409: "The idempotency key was used for another event.",
+    409: "The request contradicts what is stored, such as an idempotency key that was used for another event.",
     413: "The request or the payload is too large.",
     422: "A field breaks a rule; `errors` names field and rule. Nothing was stored.",
     503: "Not known to be stored: send it again, after Retry-After seconds.",
@@ -124,9 +131,15 @@ def responses(
     answers: dict[int | str, dict[str, Any]] = {
         success: {"description": description, "content": {"application/json": {"schema": schema}}}
     }
-    for status in problems:
-        answers[status] = {
+    return answers | problem_responses(*problems)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route: the problems it may answer with."""
+    return {
+        status: {
             "description": _PROBLEMS[status],
             "content": {"application/problem+json": {"schema": PROBLEM}},
         }
-    return answers
+        for status in statuses
+    }

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 
 from shared.errors import Invalid
 from shared.http.requests import raw_body
-from shared.intake import check_json
+from shared.intake import check_text
 
 
 class _StrictRequest(Request):
@@ -22,7 +22,7 @@ class _StrictRequest(Request):
 
     async def json(self) -> Any:  # noqa: ANN401  # any JSON value
         body = await self.body()
-        check_json(body)
+        check_text(body)
         try:
             return msgspec.json.decode(body)
         except msgspec.DecodeError as error:

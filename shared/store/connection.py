@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import errors as pg
@@ -91,6 +92,22 @@ class Database:
             DatabaseUnavailable: see `connection`.
         """
         with self.connection() as connection, connection.transaction():
+            yield connection
+
+    @contextmanager
+    def as_tenant(self, tenant_id: UUID) -> Iterator[Connection]:
+        """Borrow a connection inside a transaction that row-level security confines to a tenant's rows.
+
+        Both settings end with the transaction, so they are safe behind transaction-mode poolers.
+
+        Raises:
+            DatabaseUnavailable: see `connection`.
+        """
+        with self.transaction() as connection:
+            connection.execute(
+                "select set_config('leasehook.tenant_id', %s, true), set_config('role', 'leasehook_tenant', true)",
+                [str(tenant_id)],
+            )
             yield connection
 
     def fetch(self, name: str, parameters: Mapping[str, Any]) -> list[Row]:

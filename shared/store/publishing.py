@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from shared.errors import Conflict, Forbidden, Unauthorized
 from shared.store.connection import Database, Row, fetch
@@ -28,6 +29,7 @@ class NewEvent:
     idempotency_key: str | None = None
     deliver_at: datetime | None = None
     priority: int = 0
+    channels: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,13 @@ def publish_batch(
         Unauthorized, Forbidden, Conflict, DatabaseUnavailable: see `publish`.
     """
     names = [field.name for field in fields(NewEvent)]
-    columns = {name: [getattr(event, name) for event in events] for name in names}
+    columns: dict[str, list[Any]] = {
+        name: [getattr(event, name) for event in events] for name in names
+    }
+    # An array of arrays must be rectangular in SQL, so lists travel as JSON.
+    columns["channels"] = [
+        None if channels is None else Jsonb(channels) for channels in columns["channels"]
+    ]
     with _conflicts(
         {key: f"events[{index}]." for index, key in enumerate(columns["idempotency_key"])}
     ):
@@ -81,8 +89,8 @@ def publish_as_tenant(database: Database, tenant_id: UUID, event: NewEvent) -> P
     return Published(**row)
 
 
-def authorize(database: Database, key_hash: bytes, scope: str) -> Row:
-    """The API key (id, tenant_id, name, scopes), if it is known and has the scope.
+def authorize(database: Database, key_hash: bytes, scope: str | None) -> Row:
+    """The API key (id, tenant_id, name, scopes), if it is known and has the scope; None asks for no scope.
 
     Raises:
         Unauthorized: the key is not known or was revoked.
@@ -92,7 +100,7 @@ def authorize(database: Database, key_hash: bytes, scope: str) -> Row:
     rows = database.fetch("find_api_key", {"key_hash": key_hash})
     if not rows:
         raise Unauthorized("the API key is not known, or was revoked")
-    if scope not in rows[0]["scopes"]:
+    if scope is not None and scope not in rows[0]["scopes"]:
         raise Forbidden(f"the API key lacks the scope '{scope}'")
     return rows[0]
 

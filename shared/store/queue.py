@@ -106,9 +106,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What settling changed. A late report is one whose lease had lapsed and whose row had moved on."""
+    """What settling changed. A late report is one whose lease had lapsed and whose row had moved on.
+
+    `announced_count` is how many operational events about it were published.
+    """
 
     settled_count: int
+    announced_count: int
     late_delivery_ids: list[UUID]
     opened_endpoint_ids: list[UUID]
     closed_endpoint_ids: list[UUID]

@@ -290,7 +290,7 @@ def test_a_missing_or_wrongly_typed_member_is_named_with_the_rule(
     assert refusal(lambda: read(body)) == (field, rule)
 
 
-KNOWN = "type, payload, consumer, idempotency_key, deliver_at, priority"
+KNOWN = "type, payload, consumer, idempotency_key, deliver_at, priority, channels"
 
 
 def test_an_unknown_member_is_refused_with_the_known_ones() -> None:

@@ -4,26 +4,23 @@
 -- database's clock only.
 
 -- Time-ordered ids (RFC 9562 version 7) keep inserts at the right edge of every index: a quarter less WAL
--- per delivery than with random ones. PostgreSQL 18 has uuidv7() of its own; 15 to 17 do not.
+-- per delivery than with random ones. The 12 bits after the milliseconds hold their fraction (method 3), so ids made
+-- one after the other are in order; ordered endpoints rely on it. PostgreSQL 18 has uuidv7() of its own; 15 to 17 do
+-- not.
 create function leasehook.uuid_v7() returns uuid
 language sql volatile parallel safe
 as $$
     select encode(
-        set_bit(
-            set_bit(
-                overlay(
-                    uuid_send(gen_random_uuid())
-                    placing substring(
-                        int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3
-                    )
-                    from 1 for 6
-                ),
-                52, 1
-            ),
-            53, 1
-        ),
+        substring(int8send(micros / 1000) from 3)
+        || int2send((28672 + (micros % 1000) * 4096 / 1000)::smallint)
+        || set_byte(substring(random from 9), 0, 128 | (get_byte(random, 8) & 63)),
         'hex'
     )::uuid
+    from (
+        select
+            floor(extract(epoch from clock_timestamp()) * 1000000)::bigint as micros,
+            uuid_send(gen_random_uuid()) as random
+    ) as parts
 $$;
 
 -- Every endpoint filter that lets an event type through: '*', each proper prefix with '.*', the type itself.
@@ -51,7 +48,8 @@ create table leasehook.tenants (
 
 create table leasehook.api_keys (
     id uuid primary key default leasehook.uuid_v7(),
-    tenant_id uuid not null references leasehook.tenants (id),
+    -- None: an operator's key, for all tenants.
+    tenant_id uuid references leasehook.tenants (id),
     name text not null,
     key_hash bytea not null,
     key_prefix text not null,
@@ -61,8 +59,9 @@ create table leasehook.api_keys (
     constraint api_keys_hash_unique unique (key_hash),
     constraint api_keys_hash_is_sha256 check (octet_length(key_hash) = 32),
     constraint api_keys_scopes_known check (
-        cardinality(scopes) > 0 and scopes <@ array['publish', 'read', 'manage']
-    )
+        cardinality(scopes) > 0 and scopes <@ array['publish', 'read', 'manage', 'operate']
+    ),
+    constraint api_keys_operator_iff_no_tenant check ((tenant_id is null) = ('operate' = any(scopes)))
 );
 
 create index api_keys_by_tenant on leasehook.api_keys (tenant_id, id);
@@ -83,6 +82,10 @@ create table leasehook.endpoints (
     url text not null,
     description text,
     event_types text[] not null default '{*}',
+    -- With channels, only events in one of them get through.
+    channels text[],
+    -- One at a time, in the order of publishing; a waiting retry holds back what comes after it.
+    ordered boolean not null default false,
     -- Custom headers often carry the receiver's credentials, so they are sealed like secrets are.
     headers_sealed bytea,
     timeout_seconds integer,
@@ -100,6 +103,7 @@ create table leasehook.endpoints (
     constraint endpoints_consumer_exists foreign key (tenant_id, consumer)
         references leasehook.consumers (tenant_id, id),
     constraint endpoints_filters_present check (cardinality(event_types) between 1 and 100),
+    constraint endpoints_channels_present check (cardinality(channels) between 1 and 20),
     constraint endpoints_timeout_range check (timeout_seconds between 1 and 30),
     constraint endpoints_retry_delays_range check (
         cardinality(retry_delays_seconds) <= 30
@@ -177,8 +181,11 @@ create table leasehook.events (
     content_type text not null,
     -- The bytes that are stored, signed and sent, once for all deliveries of the event.
     payload bytea not null,
+    channels text[],
     priority smallint not null default 0,
     deliver_at timestamptz,
+    -- Leasehook's own, about an endpoint or a delivery: filters must name its type, '*' does not let it through.
+    operational boolean not null default false,
     created_at timestamptz not null default now(),
     constraint events_tenant_unique unique (tenant_id, id),
     constraint events_type_form check (
@@ -188,6 +195,8 @@ create table leasehook.events (
     constraint events_content_type_form check (content_type ~ '^[\x20-\x7e]{1,255}$'),
     constraint events_priority_range check (priority between -100 and 100)
 );
+
+create index events_by_tenant on leasehook.events (tenant_id, id);
 
 -- The first answer to an idempotency key, kept for as long as the key is promised to work.
 create table leasehook.idempotency_keys (
@@ -232,6 +241,8 @@ create table leasehook.deliveries (
     last_status_code integer,
     -- Lower goes first: minus the event's priority, so that one ascending index serves.
     rank smallint not null default 0,
+    -- Its endpoint is ordered.
+    ordered boolean not null default false,
     last_error_kind text,
     dead_reason text,
     constraint deliveries_event foreign key (tenant_id, event_id)
@@ -268,12 +279,18 @@ with (
 create index deliveries_queue on leasehook.deliveries (endpoint_id, rank, claimable_at)
 where claimable_at is not null;
 
+-- The head of the line of an ordered endpoint.
+create index deliveries_in_line on leasehook.deliveries (endpoint_id, id)
+where ordered and claimable_at is not null;
+
 -- Counts what is in flight per endpoint, for endpoints that limit it, and shows operators who holds what.
 create index deliveries_in_flight on leasehook.deliveries (endpoint_id)
 where status = 'in_progress';
 
--- What operators list: a tenant's deliveries, newest first, and its dead letters.
+-- What is listed: a tenant's or an endpoint's deliveries, newest first, and a tenant's dead letters.
 create index deliveries_by_tenant on leasehook.deliveries (tenant_id, id);
+
+create index deliveries_by_endpoint on leasehook.deliveries (endpoint_id, id);
 
 create index deliveries_dead on leasehook.deliveries (tenant_id, id)
 where status = 'dead';
@@ -284,6 +301,7 @@ create table leasehook.attempts (
     delivery_id uuid not null references leasehook.deliveries (id) on delete cascade,
     number integer not null,
     tenant_id uuid not null,
+    endpoint_id uuid not null,
     started_at timestamptz not null,
     duration_ms integer not null,
     status_code integer,
@@ -295,6 +313,8 @@ create table leasehook.attempts (
     late boolean not null default false,
     primary key (delivery_id, number)
 );
+
+create index attempts_by_endpoint on leasehook.attempts (endpoint_id, started_at);
 
 -- Where a bounded, resumable pass over a table stands.
 create table leasehook.maintenance (
@@ -314,6 +334,7 @@ create function leasehook.publish_bytes(
     idempotency_key text default null,
     deliver_at timestamptz default null,
     priority integer default 0,
+    channels text[] default null,
     out event_id uuid,
     out delivery_count integer,
     out repeated boolean
@@ -337,7 +358,8 @@ begin
                     publish_bytes.content_type,
                     publish_bytes.consumer,
                     extract(epoch from publish_bytes.deliver_at),
-                    publish_bytes.priority
+                    publish_bytes.priority,
+                    publish_bytes.channels
                 )::text,
                 'UTF8'
             ) || publish_bytes.payload
@@ -374,7 +396,7 @@ begin
     end if;
 
     insert into leasehook.events (
-        id, tenant_id, consumer, type, content_type, payload, priority, deliver_at
+        id, tenant_id, consumer, type, content_type, payload, priority, deliver_at, channels
     )
     values (
         publish_bytes.event_id,
@@ -384,22 +406,25 @@ begin
         publish_bytes.content_type,
         publish_bytes.payload,
         publish_bytes.priority,
-        publish_bytes.deliver_at
+        publish_bytes.deliver_at,
+        publish_bytes.channels
     );
 
     -- Deliveries for a disabled endpoint are made too: they are parked until it is enabled.
-    insert into leasehook.deliveries (tenant_id, event_id, endpoint_id, rank, claimable_at)
+    insert into leasehook.deliveries (tenant_id, event_id, endpoint_id, rank, ordered, claimable_at)
     select
         e.tenant_id,
         publish_bytes.event_id,
         e.id,
-        -publish_bytes.priority,
+        case when e.ordered then 0 else -publish_bytes.priority end,
+        e.ordered,
         greatest(publish_bytes.deliver_at, clock_timestamp())
     from leasehook.endpoints as e
     where e.tenant_id = publish_bytes.tenant_id
         and coalesce(e.consumer, '') = coalesce(publish_bytes.consumer, '')
         and e.deleted_at is null
-        and e.event_types && leasehook.filters_matching(publish_bytes.type);
+        and e.event_types && leasehook.filters_matching(publish_bytes.type)
+        and (e.channels is null or e.channels && publish_bytes.channels);
     get diagnostics delivery_count = row_count;
 end
 $$;
@@ -413,6 +438,7 @@ create function leasehook.publish(
     idempotency_key text default null,
     deliver_at timestamptz default null,
     priority integer default 0,
+    channels text[] default null,
     out event_id uuid,
     out delivery_count integer,
     out repeated boolean
@@ -428,8 +454,52 @@ as $$
         consumer => publish.consumer,
         idempotency_key => publish.idempotency_key,
         deliver_at => publish.deliver_at,
-        priority => publish.priority
+        priority => publish.priority,
+        channels => publish.channels
     )
+$$;
+
+-- Leasehook's own events, about what happened to a tenant's endpoint or delivery. Only stored when an endpoint of the
+-- tenant (not of a consumer) asks for the type by name or prefix; '*' does not.
+create function leasehook.announce(tenant_id uuid, type text, payload jsonb) returns uuid
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    new_id uuid := leasehook.uuid_v7();
+    filters text[] := array_remove(leasehook.filters_matching(announce.type), '*');
+begin
+    if not exists (
+        select 1
+        from leasehook.endpoints as e
+        where e.tenant_id = announce.tenant_id
+            and coalesce(e.consumer, '') = ''
+            and e.deleted_at is null
+            and e.event_types && filters
+    ) then
+        return null;
+    end if;
+
+    insert into leasehook.events (id, tenant_id, type, content_type, payload, operational)
+    values (
+        new_id,
+        announce.tenant_id,
+        announce.type,
+        'application/json',
+        convert_to(announce.payload::text, 'UTF8'),
+        true
+    );
+
+    insert into leasehook.deliveries (tenant_id, event_id, endpoint_id, ordered, claimable_at)
+    select e.tenant_id, new_id, e.id, e.ordered, clock_timestamp()
+    from leasehook.endpoints as e
+    where e.tenant_id = announce.tenant_id
+        and coalesce(e.consumer, '') = ''
+        and e.deleted_at is null
+        and e.event_types && filters;
+    return new_id;
+end
 $$;
 
 revoke all on schema leasehook from public;

@@ -19,12 +19,12 @@ cross join lateral leasehook.publish_bytes(
     consumer => %(consumer)s,
     idempotency_key => %(idempotency_key)s,
     deliver_at => %(deliver_at)s,
-    priority => %(priority)s
+    priority => %(priority)s,
+    channels => %(channels)s::text[]
 ) as published;
 
 -- name: publish_batch
--- Many events in one transaction. In the order of their idempotency keys, so that two batches with the same keys wait
--- for each other instead of deadlocking.
+-- Many events in one transaction, published in their order.
 with caller as materialized (
     select k.tenant_id
     from leasehook.api_keys as k
@@ -42,16 +42,26 @@ batch as materialized (
         %(consumer)s::text[],
         %(idempotency_key)s::text[],
         %(deliver_at)s::timestamptz[],
-        %(priority)s::integer[]
+        %(priority)s::integer[],
+        %(channels)s::jsonb[]
     ) with ordinality as b (
-        type, payload, content_type, consumer, idempotency_key, deliver_at, priority, position
+        type, payload, content_type, consumer, idempotency_key, deliver_at, priority, channels, position
     )
-    order by b.idempotency_key, b.position
+    order by b.position
+),
+
+-- Batches with idempotency keys take turns, tenant by tenant: two that hold the same keys in another order would wait
+-- for each other for ever.
+turn as materialized (
+    select pg_advisory_xact_lock(hashtextextended('leasehook.publish_batch' || caller.tenant_id::text, 0))
+    from caller
+    where exists (select 1 from batch where batch.idempotency_key is not null)
 ),
 
 published as materialized (
     select batch.position, result.event_id, result.delivery_count, result.repeated
     from caller
+    cross join (select count(*) from turn) as turns
     cross join batch
     cross join lateral leasehook.publish_bytes(
         tenant_id => caller.tenant_id,
@@ -61,7 +71,8 @@ published as materialized (
         consumer => batch.consumer,
         idempotency_key => batch.idempotency_key,
         deliver_at => batch.deliver_at,
-        priority => batch.priority
+        priority => batch.priority,
+        channels => (select array_agg(channel) from jsonb_array_elements_text(batch.channels) as channel)
     ) as result
 )
 
@@ -79,5 +90,6 @@ from leasehook.publish_bytes(
     consumer => %(consumer)s,
     idempotency_key => %(idempotency_key)s,
     deliver_at => %(deliver_at)s,
-    priority => %(priority)s
+    priority => %(priority)s,
+    channels => %(channels)s::text[]
 ) as published;

@@ -58,7 +58,8 @@ due as materialized (
         c.state <> 'closed'
         or c.recovered_at > clock.at - interval '10 seconds'
         or e.max_in_flight is not null
-        or e.rate_per_second is not null as gated,
+        or e.rate_per_second is not null
+        or e.ordered as gated,
         least(
             ceil(%(limit)s::float8 / count(*) over ())::integer,
             coalesce(busy.room, %(endpoint_limit)s)
@@ -89,7 +90,8 @@ gates as materialized (
         c.recovered_at,
         c.paced_until,
         e.max_in_flight,
-        e.rate_per_second
+        e.rate_per_second,
+        e.ordered
     from due
     inner join leasehook.circuits as c on due.endpoint_id = c.endpoint_id
     inner join leasehook.endpoints as e on due.endpoint_id = e.id
@@ -103,15 +105,16 @@ gates as materialized (
 ),
 
 allowances as materialized (
-    select due.endpoint_id, due.ranks, due.share as allowance
+    select due.endpoint_id, due.ranks, false as ordered, due.share as allowance
     from due
     where not due.gated
     union all
     select
         due.endpoint_id,
         due.ranks,
+        gates.ordered,
         case
-            when gates.state <> 'closed' then 1
+            when gates.state <> 'closed' or gates.ordered then 1
             else least(
                 due.share,
                 gates.max_in_flight - in_flight.total,
@@ -147,19 +150,42 @@ picked as materialized (
     select chosen.row_at, chosen.endpoint_id
     from (select * from allowances order by allowances.endpoint_id) as allowances
     cross join lateral (
-        select lane.row_at, allowances.endpoint_id
-        from unnest(allowances.ranks) as due_rank (rank)
-        cross join lateral (
+        select first.row_at, allowances.endpoint_id
+        from (
+            select lane.row_at
+            from unnest(allowances.ranks) as due_rank (rank)
+            cross join lateral (
+                select d.ctid as row_at
+                from leasehook.deliveries as d
+                where d.endpoint_id = allowances.endpoint_id
+                    and d.rank = due_rank.rank
+                    and d.claimable_at <= (select clock.at from clock)
+                order by d.claimable_at
+                limit greatest(allowances.allowance, 0)
+                for update skip locked
+            ) as lane
+            where not allowances.ordered
+            limit greatest(allowances.allowance, 0)
+        ) as first
+        union all
+        -- The head of the line or nothing: it is chosen before it is locked, so a locked one is not passed over.
+        select head.row_at, allowances.endpoint_id
+        from (
             select d.ctid as row_at
             from leasehook.deliveries as d
-            where d.endpoint_id = allowances.endpoint_id
-                and d.rank = due_rank.rank
+            where allowances.ordered
+                and d.id = (
+                    select line.id
+                    from leasehook.deliveries as line
+                    where line.endpoint_id = allowances.endpoint_id
+                        and line.ordered
+                        and line.claimable_at is not null
+                    order by line.id
+                    limit 1
+                )
                 and d.claimable_at <= (select clock.at from clock)
-            order by d.claimable_at
-            limit greatest(allowances.allowance, 0)
             for update skip locked
-        ) as lane
-        limit greatest(allowances.allowance, 0)
+        ) as head
     ) as chosen
     limit %(limit)s
 ),
@@ -315,7 +341,15 @@ settled as (
     from held
     cross join clock
     where d.id = held.delivery_id
-    returning d.id
+    returning
+        d.id,
+        d.tenant_id,
+        d.event_id,
+        d.endpoint_id,
+        d.attempt_count,
+        d.dead_reason,
+        d.last_status_code,
+        d.last_error_kind
 ),
 
 recorded as (
@@ -323,6 +357,7 @@ recorded as (
         delivery_id,
         number,
         tenant_id,
+        endpoint_id,
         started_at,
         duration_ms,
         status_code,
@@ -336,6 +371,7 @@ recorded as (
         d.id,
         reported.attempt,
         d.tenant_id,
+        d.endpoint_id,
         clock.at - reported.duration_ms * interval '1 millisecond',
         reported.duration_ms,
         reported.status_code,
@@ -459,7 +495,7 @@ moved as (
     from judged
     cross join clock
     where c.endpoint_id = judged.endpoint_id
-    returning c.endpoint_id, judged.state_before, c.state
+    returning c.endpoint_id, c.tenant_id, judged.state_before, c.state, c.consecutive_failures, c.claimable_at
 ),
 
 disabled as (
@@ -475,11 +511,57 @@ disabled as (
     where e.id = gone.endpoint_id
         and gone.claimed_at >= e.url_set_at
         and e.disabled_at is null
-    returning e.id
+    returning e.id, e.tenant_id
+),
+
+-- What the tenant is told, by ordinary events; about Leasehook's own events it is told nothing.
+announced as materialized (
+    select
+        leasehook.announce(
+            notice.tenant_id, notice.type, notice.payload || jsonb_build_object('at', clock.at)
+        ) as event_id
+    from clock
+    cross join (
+        select
+            settled.tenant_id,
+            'delivery.dead' as type,
+            jsonb_build_object(
+                'delivery_id', settled.id,
+                'event_id', settled.event_id,
+                'event_type', ev.type,
+                'endpoint_id', settled.endpoint_id,
+                'attempt_count', settled.attempt_count,
+                'reason', settled.dead_reason,
+                'status_code', settled.last_status_code,
+                'error_kind', settled.last_error_kind
+            ) as payload
+        from settled
+        inner join leasehook.events as ev on settled.event_id = ev.id
+        where settled.dead_reason is not null
+            and not ev.operational
+        union all
+        select
+            moved.tenant_id,
+            'endpoint.circuit_opened',
+            jsonb_build_object(
+                'endpoint_id', moved.endpoint_id,
+                'consecutive_failures', moved.consecutive_failures,
+                'until', moved.claimable_at
+            )
+        from moved
+        where moved.state = 'open' and moved.state_before = 'closed'
+        union all
+        select
+            disabled.tenant_id,
+            'endpoint.disabled',
+            jsonb_build_object('endpoint_id', disabled.id, 'reason', 'gone')
+        from disabled
+    ) as notice
 )
 
 select
     (select count(*) from settled) as settled_count,
+    (select count(announced.event_id) from announced) as announced_count,
     array(
         select reported.delivery_id from reported
         where reported.delivery_id not in (select held.delivery_id from held)
