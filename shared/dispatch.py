@@ -118,6 +118,8 @@ class _Drain:
         self._summary = Summary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_flight: Counter[UUID] = Counter()
+        self._suspects_in_flight = 0
+        self._suspect_window = 1
         self._finished: list[tuple[Report, Attempted | None]] = []
         self._progress = asyncio.Event()
         self._position = queue.START
@@ -212,8 +214,32 @@ class _Drain:
         self._summary.claim_ms_max = max(self._summary.claim_ms_max, (done_at - now) * 1000)
         self._summary.claimed += len(harvest.claimed)
         self._move_on(harvest, limit, done_at)
-        for claimed in harvest.claimed:
-            self._start(claimed, request.lease_token, now + self._settings.lease_seconds)
+        await self._start_all(
+            harvest.claimed, request.lease_token, now + self._settings.lease_seconds
+        )
+
+    async def _start_all(
+        self, harvested: Sequence[Claimed], lease_token: UUID, lease_ends_at: float
+    ) -> None:
+        """Start what was claimed: of the suspects first one, then twice as many each time those have been reported.
+
+        A row that kills its worker takes down whatever is in flight beside it, every time. So the suspects that have
+        to wait are given back, their attempt not counted, before the others start.
+        """
+        suspects = [claimed for claimed in harvested if claimed.suspect]
+        room = max(self._suspect_window - self._suspects_in_flight, 0)
+        for claimed in harvested:
+            if not claimed.suspect:
+                self._start(claimed, lease_token, lease_ends_at)
+        if len(suspects) > room:
+            for claimed in suspects[room:]:
+                self._finish(_unsent(claimed, lease_token, "release", None), None)
+            await self._settle()
+            # They are due at once, and not worth another claim before one in flight has been reported.
+            self._more_is_due = False
+            self._claim_at = self._loop.time() + self._settings.drain_poll_seconds
+        for claimed in suspects[:room]:
+            self._start(claimed, lease_token, lease_ends_at)
 
     def _move_on(self, harvest: Harvest, limit: int, now: float) -> None:
         """Where the next claim starts, and when. Only a walk over all endpoints that found nothing means idle."""
@@ -250,6 +276,7 @@ class _Drain:
             self._finish(_unsent(claimed, lease_token, "release", None), None)
         else:
             self._in_flight[claimed.endpoint_id] += 1
+            self._suspects_in_flight += claimed.suspect
             task = self._loop.create_task(
                 self._attempt(claimed, lease_token, schedule, timeout_seconds)
             )
@@ -272,6 +299,9 @@ class _Drain:
         self._in_flight[claimed.endpoint_id] -= 1
         if not self._in_flight[claimed.endpoint_id]:
             del self._in_flight[claimed.endpoint_id]
+        if claimed.suspect:
+            self._suspects_in_flight -= 1
+            self._suspect_window += 1
         report = self._report(claimed, lease_token, schedule, outcome, duration_ms)
         self._finish(report, claimed)
 

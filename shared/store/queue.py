@@ -20,7 +20,8 @@ class Claimed:
     """A delivery under our lease, with all that sending it needs.
 
     `attempt_count` is this attempt's number in the delivery's life, `attempt_base` what it was when the delivery was
-    last replayed. Secrets and headers are still sealed. `retry_delays_seconds` is None where the default holds.
+    last replayed. `suspect` says that the worker of its last attempt never reported: it may have died of this very row.
+    Secrets and headers are still sealed. `retry_delays_seconds` is None where the default holds.
     """
 
     delivery_id: UUID
@@ -29,6 +30,7 @@ class Claimed:
     endpoint_id: UUID
     attempt_count: int
     attempt_base: int
+    suspect: bool
     content_type: str
     payload: bytes
     url: str

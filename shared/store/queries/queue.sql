@@ -220,13 +220,25 @@ claimed as (
     set
         status = 'in_progress',
         attempt_count = d.attempt_count + 1,
+        -- Remembered until an attempt is reported: its last worker may have died of this very row.
+        last_error_kind = case
+            when d.status = 'in_progress' then 'lost'
+            else d.last_error_kind
+        end,
         lease_token = %(lease_token)s,
         claimed_at = clock.at,
         claimable_at = clock.at + %(lease_seconds)s * interval '1 second'
     from picked
     cross join clock
     where d.ctid = picked.row_at
-    returning d.id, d.event_id, d.endpoint_id, d.tenant_id, d.attempt_count, d.attempt_base
+    returning
+        d.id,
+        d.event_id,
+        d.endpoint_id,
+        d.tenant_id,
+        d.attempt_count,
+        d.attempt_base,
+        d.last_error_kind is not distinct from 'lost' as suspect
 )
 
 select
@@ -237,6 +249,7 @@ select
     claimed.endpoint_id,
     claimed.attempt_count,
     claimed.attempt_base,
+    claimed.suspect,
     ev.content_type,
     ev.payload,
     e.url,

@@ -1,0 +1,22 @@
+"""What crash tests share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra.postgres import Server, start_postgres
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    """The way to this test's database that can be cut."""
+    with Proxy(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def durable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the crash tests' own, which keeps its promises through a crash: they may kill it."""
+    with start_postgres(tmp_path_factory.mktemp("durable-postgres")) as server:
+        yield server
