@@ -80,7 +80,7 @@ def temporary_database(server_url: str, template: str) -> Iterator[str]:
     """The URL of a copy of a database, dropped afterwards."""
     name = f"leasehook_test_{secrets.token_hex(6)}"
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'create database "{name}" template "{template}"')
+        connection.execute(f'create database "{name}" template "{template}" strategy file_copy')
     yield _with_database(server_url, name)
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f'drop database "{name}" with (force)')

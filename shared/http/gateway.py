@@ -40,13 +40,15 @@ def lambda_handler(make_app: Callable[[], FastAPI]) -> LambdaHandler:
 
 
 def _is_http(event: object) -> bool:
-    """The shapes Mangum tells apart: REST and ALB name the method on top, HTTP API and function URLs inside."""
+    """The shapes that Mangum tells apart: load balancer, REST API, HTTP API and function URL."""
     if not isinstance(event, Mapping):
         return False
     request_context = event.get("requestContext")
     if not isinstance(request_context, Mapping):
         return False
-    return "httpMethod" in event or "http" in request_context
+    if "httpMethod" in event:
+        return "elb" in request_context or "resource" in event
+    return event.get("version") == "2.0" and isinstance(request_context.get("http"), Mapping)
 
 
 def _body_is_decodable(event: LambdaEvent) -> bool:
