@@ -99,8 +99,7 @@ def test_a_delivery_that_is_replayed_at_this_moment_is_not_pruned(world: World) 
                 "update leasehook.deliveries set status = 'pending', claimable_at = now(), finished_at = null"
             )
             pruning = pool.submit(maintain, world.database, SETTINGS, never)
-            while not world.one("select count(*) as n from pg_locks where not granted")["n"]:
-                pass
+            world.until_somebody_waits_for_a_lock()
         upkeep = pruning.result(10)
     assert (upkeep.events_pruned, upkeep.deliveries_pruned) == (0, 0)
     assert world.statuses() == {"pending": 1}

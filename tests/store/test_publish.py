@@ -175,8 +175,7 @@ def test_a_second_publish_waits_for_what_becomes_of_the_first(world: World, comm
             ).fetchone()
             assert first is not None
             waiting = pool.submit(world.publish, idempotency_key="k")
-            while not world.one("select count(*) as n from pg_locks where not granted")["n"]:
-                pass
+            world.until_somebody_waits_for_a_lock()
             winner.commit() if commits else winner.rollback()
         result = waiting.result(5)
     assert result.repeated is commits

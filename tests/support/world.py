@@ -2,16 +2,17 @@
 
 import base64
 import ipaddress
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from shared import operations
 from shared.crypto import Sealer
 from shared.domain.circuit import CircuitPolicy
 from shared.domain.targets import TargetPolicy
-from shared.operations import NewEndpoint
+from shared.endpoints import NewEndpoint, create_endpoint
+from shared.keys import SCOPES, create_key
 from shared.store import queue, tenancy
 from shared.store.connection import Database, Row
 from shared.store.publishing import NewEvent, Published, publish_as_tenant
@@ -53,17 +54,15 @@ class World:
             **more,
         }
 
-    def key(self, scopes: Sequence[str] = operations.SCOPES, tenant_id: UUID | None = None) -> str:
+    def key(self, scopes: Sequence[str] = SCOPES, tenant_id: UUID | None = None) -> str:
         """A new API key's text."""
-        return str(
-            operations.create_key(self.database, tenant_id or self.tenant_id, "test", scopes)["key"]
-        )
+        return str(create_key(self.database, tenant_id or self.tenant_id, "test", scopes)["key"])
 
     def endpoint(
         self, url: str = "http://127.0.0.1:9/", *, tenant_id: UUID | None = None, **fields: Any
     ) -> Row:
         """A new endpoint with its `id` and `secret`."""
-        return operations.create_endpoint(
+        return create_endpoint(
             self.database,
             self.sealer,
             LOOPBACK,
@@ -170,6 +169,19 @@ class World:
         """The only row of any SQL."""
         [row] = self.sql(statement, *parameters)
         return row
+
+    def until(self, condition: str, *parameters: Any, timeout_seconds: float = 20.0) -> None:
+        """Wait until an SQL condition holds, asked in a new transaction each time."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.one(f"select ({condition}) as holds", *parameters)["holds"]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still not so: {condition}")
+
+    def until_somebody_waits_for_a_lock(self) -> None:
+        """Wait until a session of this database is blocked by another."""
+        self.until(
+            "exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+        )
 
     def now(self) -> datetime:
         """The database's now."""
