@@ -2,29 +2,45 @@
 
 from fastapi import FastAPI
 
-from shared.http import problems
+from shared.http import inbound, publishing
+from shared.http.app import make_app
 from shared.http.gateway import lambda_handler
-from shared.management import health
+from shared.management import (
+    api_keys,
+    consumers,
+    deliveries,
+    endpoints,
+    event_types,
+    events,
+    health,
+    replays,
+    sources,
+    statistics,
+    tenants,
+)
 from shared.runtime import Runtime, process_runtime
 
-ROUTERS = (health.router,)
+ROUTERS = (
+    publishing.router,
+    inbound.router,
+    health.router,
+    tenants.router,
+    api_keys.router,
+    consumers.router,
+    endpoints.router,
+    event_types.router,
+    sources.router,
+    replays.router,
+    events.router,
+    deliveries.router,
+    statistics.router,
+    statistics.metrics_router,
+)
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """The management application."""
-    app = FastAPI(
-        title="Leasehook",
-        version="1",
-        description="Webhooks that never drop, on AWS Lambda and Postgres.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.state.runtime = runtime
-    problems.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
-    return app
+    """The whole API. The gateway sends what publishes to the ingest function; here it completes the OpenAPI document."""
+    return make_app(runtime, ROUTERS)
 
 
 handler = lambda_handler(lambda: create_app(process_runtime()))

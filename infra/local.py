@@ -28,7 +28,7 @@ import httpx
 import msgspec
 import uvicorn
 
-from functions.ingest import create_app
+from functions.api import create_app
 from infra.drainer import drain_until
 from infra.postgres import PostgresError, Server, start_postgres
 from infra.receiver import Received, receiver_app
@@ -36,13 +36,14 @@ from infra.state import DevState, published, state_directory
 from shared.config import Settings
 from shared.crypto import hash_api_key
 from shared.dispatch import AttemptLog
-from shared.errors import DatabaseUnavailable, Forbidden, LeasehookError, Unauthorized
+from shared.endpoints import NewEndpoint, create_endpoint, get_endpoint
+from shared.errors import DatabaseUnavailable, Forbidden, LeasehookError, NotFound, Unauthorized
+from shared.keys import create_key
 from shared.maintenance import maintain
-from shared.operations import NewEndpoint, create_endpoint, create_key
 from shared.runtime import Runtime
 from shared.store.migrations import migrate
 from shared.store.publishing import authorize
-from shared.store.tenancy import ensure_tenant, list_endpoints
+from shared.store.tenancy import ensure_tenant
 
 HOST = "127.0.0.1"
 TENANT = "default"
@@ -330,9 +331,11 @@ def _open_demo(runtime: Runtime, tenant_id: UUID, path: Path, narrator: Narrator
 
 
 def _exists(runtime: Runtime, tenant_id: UUID, kept: _DemoEndpoint) -> bool:
-    just_before = UUID(int=kept.endpoint_id.int - 1)
-    rows = list_endpoints(runtime.database, tenant_id, just_before, 1)
-    return [(row["id"], row["url"]) for row in rows] == [(kept.endpoint_id, _demo_url(kept.port))]
+    try:
+        found = get_endpoint(runtime.database, runtime.sealer, tenant_id, kept.endpoint_id)
+    except NotFound:
+        return False
+    return bool(found["url"] == _demo_url(kept.port))
 
 
 def _demo_url(port: int) -> str:

@@ -200,6 +200,12 @@ class Settings:
         "The largest payload of one event. A whole request may have 4,000,000 bytes (Lambda's limit is 6 MB, and "
         "base64 adds a third).",
     )
+    api_requests_per_minute: int = _setting(
+        "LEASEHOOK_API_REQUESTS_PER_MINUTE",
+        _whole(0, 1_000_000),
+        "600",
+        "Requests to the management API per API key; all of a minute's may come at once. `0`: no limit.",
+    )
     retention_days: int = _setting(
         "LEASEHOOK_RETENTION_DAYS",
         _whole(1, 3650),

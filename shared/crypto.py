@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from shared.domain.signing import Ed25519Secret, Signer
+from shared.domain.signing import ED25519_PUBLIC_PREFIX, Ed25519Secret, Signer
 from shared.errors import LeasehookError
 
 API_KEY_PREFIX = "lh_"
@@ -103,3 +103,9 @@ def ed25519_signer(secret: Ed25519Secret) -> Signer:
         return "v1a," + base64.b64encode(key.sign(signed)).decode("ascii")
 
     return sign
+
+
+def ed25519_public_key(secret: Ed25519Secret) -> str:
+    """The public half of a secret, as receivers are given it to verify `v1a` entries."""
+    public_key = Ed25519PrivateKey.from_private_bytes(secret.seed).public_key()
+    return ED25519_PUBLIC_PREFIX + base64.b64encode(public_key.public_bytes_raw()).decode("ascii")

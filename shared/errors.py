@@ -8,6 +8,7 @@ LeasehookError
 ├── NotFound                no such thing, or not yours                             404
 ├── Unauthorized            no API key, or none that is known                       401
 ├── Forbidden               the key lacks the scope                                 403
+├── TooManyRequests         the key has used up its requests for now                429
 ├── DatabaseUnavailable     the database did not answer; nothing is known stored    503
 └── StatementRefused        the database refused a statement for what is in it
 """
@@ -57,6 +58,20 @@ class Unauthorized(LeasehookError):
 
 class Forbidden(LeasehookError):
     """The API key is valid and lacks the scope."""
+
+
+class TooManyRequests(LeasehookError):
+    """The API key has used up its requests for now.
+
+    Attributes:
+        retry_after_seconds: when the next one will be answered.
+    """
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"the API key has used up its requests: try again in {retry_after_seconds} s"
+        )
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DatabaseUnavailable(LeasehookError):

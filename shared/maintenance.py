@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from shared.config import Settings
+from shared.endpoints import align_lines
 from shared.store.connection import Connection, Database, fetch
 
 _START = UUID(int=0)
@@ -24,6 +25,7 @@ class Upkeep:
     events_pruned: int = 0
     deliveries_pruned: int = 0
     idempotency_keys_pruned: int = 0
+    refusal_counts_pruned: int = 0
     complete: bool = False
 
 
@@ -65,6 +67,7 @@ def maintain(database: Database, settings: Settings, out_of_time: Callable[[], b
         DatabaseUnavailable: see `Database.connection`.
     """
     upkeep = Upkeep()
+    align_lines(database)
     with database.connection() as connection:
         upkeep.endpoints_disabled = len(
             fetch(
@@ -79,6 +82,7 @@ def maintain(database: Database, settings: Settings, out_of_time: Callable[[], b
                 _bury_parked(connection, settings, upkeep, out_of_time),
                 _prune_events(connection, settings, upkeep, out_of_time),
                 _prune_keys(connection, settings, upkeep, out_of_time),
+                _prune_refusal_counts(connection, settings, upkeep, out_of_time),
             ]
         )
     return upkeep
@@ -157,6 +161,23 @@ def _prune_keys(
             )
         )
         upkeep.idempotency_keys_pruned += count
+        if count < _ROWS_PER_STEP:
+            return True
+    return False
+
+
+def _prune_refusal_counts(
+    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
+) -> bool:
+    while not out_of_time():
+        count = len(
+            fetch(
+                connection,
+                "prune_source_refusals",
+                {"limit": _ROWS_PER_STEP, "retention_days": settings.dead_retention_days},
+            )
+        )
+        upkeep.refusal_counts_pruned += count
         if count < _ROWS_PER_STEP:
             return True
     return False

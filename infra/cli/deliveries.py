@@ -29,16 +29,21 @@ def list_(
     """List deliveries, the newest first."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import age, print_json, print_table, say
-    from shared.store.tenancy import list_deliveries
+    from shared.deliveries import DeliveryFilter, list_deliveries
 
     runtime = connect()
-    rows = list_deliveries(
-        runtime.database,
-        find_tenant(runtime, tenant),
-        status=None if status is None else status.value,
-        endpoint_id=endpoint,
-        limit=limit,
-    )
+    tenant_id = find_tenant(runtime, tenant)
+    asked = DeliveryFilter(status=status, endpoint_id=endpoint)
+    rows: list[Row] = []
+    before = None
+    while len(rows) < limit:
+        listed = list_deliveries(
+            runtime.database, tenant_id, asked, before=before, limit=limit - len(rows)
+        )
+        rows += listed.rows
+        before = listed.next_key
+        if before is None:
+            break
     if as_json:
         print_json({"deliveries": rows})
     elif rows:
@@ -60,10 +65,10 @@ def show(delivery_id: DeliveryId, tenant: Tenant = "default", as_json: AsJson = 
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import age, instant_text, print_fields, print_json, print_table, say
     from shared.courier import printable
-    from shared.operations import show_delivery
+    from shared.deliveries import get_delivery_with_payload
 
     runtime = connect()
-    row = show_delivery(runtime.database, find_tenant(runtime, tenant), delivery_id)
+    row = get_delivery_with_payload(runtime.database, find_tenant(runtime, tenant), delivery_id)
     payload, encoding = payload_text(row["payload"])
     if as_json:
         print_json({**row, "payload": payload, "payload_encoding": encoding})
@@ -104,10 +109,10 @@ def replay(delivery_id: DeliveryId, tenant: Tenant = "default", as_json: AsJson 
     """Send a delivery again: due at once, with a fresh retry schedule; its history stays."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import print_json, say
-    from shared import operations
+    from shared import deliveries
 
     runtime = connect()
-    operations.replay(runtime.database, find_tenant(runtime, tenant), delivery_id)
+    deliveries.replay(runtime.database, find_tenant(runtime, tenant), delivery_id)
     if as_json:
         print_json({"id": delivery_id, "status": Status.PENDING})
         return

@@ -48,7 +48,7 @@ def create(
     """Make an endpoint; its signing secret is shown this once. The tenant is made if there is none of that name."""
     from infra.cli.connection import connect
     from infra.cli.output import print_fields, print_json, say
-    from shared.operations import NewEndpoint, create_endpoint
+    from shared.endpoints import NewEndpoint, create_endpoint
     from shared.store.tenancy import ensure_tenant
 
     new = NewEndpoint(
@@ -86,19 +86,22 @@ def create(
 
 @app.command("list")
 def list_(tenant: Tenant = "default", as_json: AsJson = False) -> None:
-    """List a tenant's endpoints, the oldest first."""
+    """List a tenant's endpoints, the newest first."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import print_json, print_table, say
-    from shared.store.tenancy import list_endpoints
+    from shared.endpoints import list_endpoints
 
     runtime = connect()
     tenant_id = find_tenant(runtime, tenant)
-    rows = list_endpoints(runtime.database, tenant_id, None, _PAGE)
-    while rows and len(rows) % _PAGE == 0:
-        more = list_endpoints(runtime.database, tenant_id, rows[-1]["id"], _PAGE)
-        if not more:
+    rows, before = [], None
+    while True:
+        listed = list_endpoints(
+            runtime.database, runtime.sealer, tenant_id, before=before, limit=_PAGE
+        )
+        rows += listed.rows
+        before = listed.next_key
+        if before is None:
             break
-        rows += more
     if as_json:
         print_json({"endpoints": rows})
     elif rows:
@@ -114,9 +117,8 @@ def list_(tenant: Tenant = "default", as_json: AsJson = False) -> None:
 def _state(row: "Row") -> str:
     if row["disabled_at"] is not None:
         return f"disabled: {row['disabled_reason']}"
-    if row["circuit"] == "closed":
-        return "ok"
-    return f"circuit {row['circuit'].replace('_', ' ')}"
+    state: str = row["circuit"]["state"]
+    return "ok" if state == "closed" else f"circuit {state.replace('_', ' ')}"
 
 
 def _items(text: str) -> list[str]:

@@ -50,7 +50,7 @@ def publish(
 
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import print_json, say
-    from shared.store.publishing import publish_as_tenant
+    from shared.enforcement import KnownSchemas, publish_as_tenant
 
     text = _payload(payload, file)
     members = {
@@ -63,7 +63,7 @@ def publish(
     runtime = connect()
     event = event_with(msgspec.json.encode(members), text, runtime.settings.max_payload_bytes)
     tenant_id = find_tenant(runtime, tenant)
-    published = publish_as_tenant(runtime.database, tenant_id, event)
+    published = publish_as_tenant(runtime.database, KnownSchemas(), tenant_id, event)
     if as_json:
         print_json(
             {

@@ -32,7 +32,7 @@ def create(
     """Make an API key; it is shown this once. The tenant is made if there is none of that name."""
     from infra.cli.connection import connect
     from infra.cli.output import print_fields, print_json, say
-    from shared.operations import create_key
+    from shared.keys import create_key
     from shared.store.tenancy import ensure_tenant
 
     database = connect().database

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 HMAC_PREFIX = "whsec_"
 ED25519_PREFIX = "whsk_"
+ED25519_PUBLIC_PREFIX = "whpk_"
 MIN_KEY_BYTES = 24
 MAX_KEY_BYTES = 64
 ED25519_SEED_BYTES = 32

@@ -8,9 +8,9 @@ from uuid import UUID
 from fastapi import Depends, Header, Request
 
 from shared.errors import Forbidden, Invalid, NotFound
+from shared.http.limits import admitted_key
 from shared.http.requests import api_key_hash
 from shared.runtime import Runtime
-from shared.store.publishing import authorize
 
 OPERATE = "operate"
 
@@ -40,6 +40,7 @@ def tenant_caller(scope: str) -> Callable[..., Caller]:
     """
 
     def dependency(
+        request: Request,
         runtime: RuntimeOf,
         key_hash: Annotated[bytes, Depends(api_key_hash)],
         leasehook_tenant: Annotated[
@@ -47,7 +48,7 @@ def tenant_caller(scope: str) -> Callable[..., Caller]:
             Header(description="Which tenant an operator's key means; other keys do without."),
         ] = None,
     ) -> Caller:
-        key = authorize(runtime.database, key_hash, None)
+        key = admitted_key(request, runtime, key_hash)
         if key["tenant_id"] is None:
             return Caller(key["id"], _named_tenant(runtime, leasehook_tenant))
         if scope not in key["scopes"]:
@@ -59,9 +60,13 @@ def tenant_caller(scope: str) -> Callable[..., Caller]:
     return dependency
 
 
-def operator_caller(runtime: RuntimeOf, key_hash: Annotated[bytes, Depends(api_key_hash)]) -> UUID:
+def operator_caller(
+    request: Request, runtime: RuntimeOf, key_hash: Annotated[bytes, Depends(api_key_hash)]
+) -> UUID:
     """A dependency: the id of an operator's key."""
-    key = authorize(runtime.database, key_hash, OPERATE)
+    key = admitted_key(request, runtime, key_hash)
+    if OPERATE not in key["scopes"]:
+        raise Forbidden(f"the API key lacks the scope '{OPERATE}'")
     key_id: UUID = key["id"]
     return key_id
 

@@ -16,6 +16,7 @@ from shared.errors import (
     LeasehookError,
     NotFound,
     TooLarge,
+    TooManyRequests,
     Unauthorized,
 )
 
@@ -32,6 +33,7 @@ _STATUS: Mapping[type[LeasehookError], tuple[int, str]] = {
     NotFound: (404, "There is no such thing"),
     Unauthorized: (401, "An API key is required"),
     Forbidden: (403, "The API key lacks a scope"),
+    TooManyRequests: (429, "Too many requests"),
     DatabaseUnavailable: (503, "The database did not answer"),
 }
 
@@ -64,6 +66,8 @@ def install(app: FastAPI) -> None:
                 members["errors"] = [{"field": error.field, "rule": error.rule}]
             case Unauthorized():
                 headers["www-authenticate"] = "Bearer"
+            case TooManyRequests():
+                headers["retry-after"] = str(error.retry_after_seconds)
             case DatabaseUnavailable():
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
                 detail = "Nothing is known to be stored: send the same request again, with its idempotency key."

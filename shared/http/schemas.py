@@ -18,7 +18,8 @@ EVENT: dict[str, Any] = {
             "examples": ["order.paid"],
         },
         "payload": {
-            "description": "Any JSON value. Its text is stored, signed and delivered to the byte.",
+            "description": "Any JSON value; if its type is registered with a schema, one that fits it. Its text is "
+            "stored, signed and delivered to the byte.",
             "examples": [{"order_id": 17}],
         },
         "consumer": {
@@ -115,6 +116,7 @@ _PROBLEMS = {
     409: "The request contradicts what is stored, such as an idempotency key that was used for another event.",
     413: "The request or the payload is too large.",
     422: "A field breaks a rule; `errors` names field and rule. Nothing was stored.",
+    429: "The API key has used up its requests for now: try again after Retry-After seconds.",
     503: "Not known to be stored: send it again, after Retry-After seconds.",
 }
 

@@ -21,12 +21,14 @@ class _StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:  # noqa: ANN401  # any JSON value
-        body = await self.body()
-        check_text(body)
-        try:
-            return msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
-            raise Invalid("body", f"must be one JSON document (RFC 8259): {error}") from None
+        if not hasattr(self, "_json"):
+            body = await self.body()
+            check_text(body)
+            try:
+                self._json = msgspec.json.decode(body)
+            except msgspec.DecodeError as error:
+                raise Invalid("body", f"must be one JSON document (RFC 8259): {error}") from None
+        return self._json
 
 
 class StrictRoute(APIRoute):
@@ -37,6 +39,10 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            return await handle(_StrictRequest(request.scope, request.receive))
+            strict_request = _StrictRequest(request.scope, request.receive)
+            if self.body_field is not None and await strict_request.body():
+                # Here, and not first inside the framework, which answers for whatever its parser raises.
+                await strict_request.json()
+            return await handle(strict_request)
 
         return strict

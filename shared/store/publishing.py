@@ -11,8 +11,11 @@ from uuid import UUID
 import psycopg
 from psycopg.types.json import Jsonb
 
-from shared.errors import Conflict, Forbidden, Unauthorized
+from shared.errors import Conflict, Forbidden, LeasehookError, Unauthorized
 from shared.store.connection import Database, Row, fetch
+
+MAX_TYPES_REFUSED = 50
+"""How many types one answer names: each brings its schema along."""
 
 _KEY_CONFLICT = "LH409"
 _NO_PLACES: Mapping[str, str] = MappingProxyType({})
@@ -41,32 +44,78 @@ class Published:
     repeated: bool
 
 
-def publish(database: Database, key_hash: bytes, event: NewEvent) -> Published:
+@dataclass(frozen=True, slots=True)
+class RefusedType:
+    """An event type that stands in the way of a publish.
+
+    Attributes:
+        name: the event type.
+        version: the version in force.
+        schema: the JSON text of its schema; None if it is archived and has none.
+        archived: no event of this type is accepted.
+        positions: which of the events it is about, from 0.
+    """
+
+    name: str
+    version: int
+    schema: str | None
+    archived: bool
+    positions: Sequence[int]
+
+
+class TypesRefused(LeasehookError):
+    """Nothing was published: types are archived, or have schemas that the payloads were not judged by.
+
+    `shared.enforcement` judges them and publishes again.
+    """
+
+    def __init__(self, types: Sequence[RefusedType]) -> None:
+        super().__init__(
+            f"event types with a schema or archived: {', '.join(t.name for t in types)}"
+        )
+        self.types = types
+
+
+def publish(
+    database: Database, key_hash: bytes, event: NewEvent, schema_version: int = 0
+) -> Published:
     """Store an event and its deliveries for the tenant of an API key, in one round trip.
 
+    Args:
+        database: where to.
+        key_hash: of the API key.
+        event: what to store.
+        schema_version: the version of the event's type whose schema the payload fits; 0 if it was judged by none.
+
     Raises:
+        TypesRefused: another version is in force, and has a schema; or the type is archived.
         Unauthorized: the key is not known.
         Forbidden: the key may not publish.
         Conflict: the idempotency key was used for another event.
         DatabaseUnavailable: it is not known to be stored.
     """
+    parameters = asdict(event) | {"schema_version": schema_version}
     with _conflicts():
-        [published] = _publish(database, "publish", asdict(event), key_hash)
+        [published] = _publish(database, "publish", parameters, key_hash)
     return published
 
 
 def publish_batch(
-    database: Database, key_hash: bytes, events: Sequence[NewEvent]
+    database: Database,
+    key_hash: bytes,
+    events: Sequence[NewEvent],
+    schema_versions: Sequence[int] | None = None,
 ) -> list[Published]:
     """Store several events, at least one, in one transaction: all of them or none.
 
+    `schema_versions` holds one version per event, as in `publish`; None is 0 for all.
+
     Raises:
-        Unauthorized, Forbidden, Conflict, DatabaseUnavailable: see `publish`.
+        TypesRefused, Unauthorized, Forbidden, Conflict, DatabaseUnavailable: see `publish`.
     """
     names = [field.name for field in fields(NewEvent)]
-    columns: dict[str, list[Any]] = {
-        name: [getattr(event, name) for event in events] for name in names
-    }
+    columns: dict[str, Any] = {name: [getattr(event, name) for event in events] for name in names}
+    columns["schema_version"] = list(schema_versions or [0] * len(events))
     # An array of arrays must be rectangular in SQL, so lists travel as JSON.
     columns["channels"] = [
         None if channels is None else Jsonb(channels) for channels in columns["channels"]
@@ -74,19 +123,24 @@ def publish_batch(
     with _conflicts(
         {key: f"events[{index}]." for index, key in enumerate(columns["idempotency_key"])}
     ):
-        return _publish(database, "publish_batch", columns, key_hash)
+        return _publish(
+            database, "publish_batch", columns | {"most_types": MAX_TYPES_REFUSED}, key_hash
+        )
 
 
-def publish_as_tenant(database: Database, tenant_id: UUID, event: NewEvent) -> Published:
+def publish_as_tenant(
+    database: Database, tenant_id: UUID, event: NewEvent, schema_version: int = 0
+) -> Published:
     """Store an event for a tenant, for callers that reach the database themselves.
 
     Raises:
-        Conflict, DatabaseUnavailable: see `publish`.
+        TypesRefused, Conflict, DatabaseUnavailable: see `publish`.
     """
-    parameters = asdict(event) | {"tenant_id": tenant_id}
+    parameters = asdict(event) | {"tenant_id": tenant_id, "schema_version": schema_version}
     with _conflicts(), database.connection() as connection:
-        [row] = fetch(connection, "publish_as_tenant", parameters)
-    return Published(**row)
+        rows = fetch(connection, "publish_as_tenant", parameters)
+    [published] = _published(rows)
+    return published
 
 
 def authorize(database: Database, key_hash: bytes, scope: str | None) -> Row:
@@ -114,7 +168,20 @@ def _publish(
         authorize(database, key_hash, "publish")
         # It was created, or given the scope, after the publish had looked for it.
         raise Unauthorized("the API key was not known a moment ago: send the request again")
-    return [Published(**row) for row in rows]
+    return _published(rows)
+
+
+def _published(rows: Sequence[Row]) -> list[Published]:
+    refused = [
+        RefusedType(
+            row["refused_type"], row["version"], row["schema"], row["archived"], row["positions"]
+        )
+        for row in rows
+        if row["refused_type"] is not None
+    ]
+    if refused:
+        raise TypesRefused(refused)
+    return [Published(row["event_id"], row["delivery_count"], row["repeated"]) for row in rows]
 
 
 @contextmanager

@@ -23,7 +23,8 @@ ROUNDS = 60
 
 def measure(world: World) -> tuple[float, float]:
     """Median milliseconds of claim and settle, each over ROUNDS full batches."""
-    claims, settles = [], []
+    claims: list[float] = []
+    settles: list[float] = []
     after = queue.START
     with world.database.connection() as connection:
         while len(claims) < ROUNDS:

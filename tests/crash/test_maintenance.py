@@ -94,7 +94,7 @@ def test_a_run_that_is_killed_leaves_whole_events_and_the_next_run_finishes(
     make_history(world)
     with (
         proxy.hold(statement, moment) as step,
-        Worker("maintain", world.environment(proxy.url)) as worker,
+        Worker("maintain", world.environment(proxy.url), "upkeep") as worker,
     ):
         step.wait()
         worker.kill()
@@ -102,7 +102,7 @@ def test_a_run_that_is_killed_leaves_whole_events_and_the_next_run_finishes(
     assert event_count(world) == left_count
     assert_nothing_is_half_pruned(world)
 
-    with Worker("maintain", world.environment(database_url)) as worker:
+    with Worker("maintain", world.environment(database_url), "upkeep") as worker:
         assert worker.answer()["upkeep"]["complete"]
 
     assert_nothing_is_half_pruned(world)

@@ -1,6 +1,7 @@
 """The sample events in tests/events are what the functions understand."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,10 @@ PAYLOAD = '{"order":"ord_1042","total":1.10,"note":"déjà vu"}'.encode()
 
 
 @pytest.fixture
-def ingest(database_url: str) -> LambdaHandler:
-    return lambda_handler(lambda: create_app(Runtime(Settings(database_url=database_url))))
+def ingest(database_url: str) -> Iterator[LambdaHandler]:
+    runtime = Runtime(Settings(database_url=database_url))
+    yield lambda_handler(lambda: create_app(runtime))
+    runtime.database.close()
 
 
 def sample(name: str, key: str = PLACEHOLDER) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
 from infra import check_template
 from infra.check_template import TEMPLATE, Check, Stack, expand, read_template
+from shared.http import publishing
 from tests.support.world import World
 
 Template = dict[str, Any]
@@ -268,7 +270,7 @@ def test_a_failed_run_is_not_repeated_but_a_tick_that_did_not_start_is(stack: St
     assert ticks == {
         "DrainFunctionEachMinute": 2,
         "MaintainFunctionEachHour": 3,
-        "MaintainFunctionHealthEachMinute": 0,
+        "MaintainFunctionEachMinute": 0,
     }
 
 
@@ -296,6 +298,7 @@ def test_no_role_may_do_more_than_this(stack: Stack) -> None:
     }
     assert allowed == {
         "IngestFunctionRole": set(),
+        "ApiFunctionRole": set(),
         "DrainFunctionRole": {TO_FAILED_RUNS},
         "MaintainFunctionRole": {TO_FAILED_RUNS},
         "MigrateFunctionRole": set(),
@@ -307,7 +310,7 @@ def test_no_role_may_do_more_than_this(stack: Stack) -> None:
             ("lambda:InvokeFunction", "MaintainFunction"),
             TO_FAILED_RUNS,
         },
-        "MaintainFunctionHealthEachMinuteRole": {
+        "MaintainFunctionEachMinuteRole": {
             ("lambda:InvokeFunction", "MaintainFunction"),
             TO_FAILED_RUNS,
         },
@@ -321,13 +324,13 @@ def test_functions_have_aws_policies_for_logs_and_network_only(stack: Stack) -> 
         assert managed == (LOGS_AND_NETWORK if is_of_function else set())
 
 
-def test_only_the_drain_holds_the_key_that_opens_secrets(stack: Stack) -> None:
+def test_only_who_seals_or_opens_secrets_holds_the_key(stack: Stack) -> None:
     holders = {
         logical_id
         for logical_id, _ in stack.functions()
         if "LEASEHOOK_SECRET_KEY" in stack.environment(logical_id)
     }
-    assert holders == {"DrainFunction"}
+    assert holders == {"ApiFunction", "DrainFunction"}
 
 
 def test_parameters_that_hold_secrets_are_not_echoed(written: Template) -> None:
@@ -369,19 +372,20 @@ def test_the_api_has_no_stage_in_its_paths_and_turns_no_body_into_base64(stack: 
     assert "x-amazon-apigateway-binary-media-types" not in json.dumps(api)
 
 
-def test_the_api_routes_what_ingest_serves(stack: Stack) -> None:
+def test_what_publishes_goes_to_ingest_and_everything_else_to_the_api(stack: Stack) -> None:
     [(_, api)] = stack.of_type("AWS::ApiGatewayV2::Api")
     routes = {
         (method.upper(), path)
         for path, methods in api["Body"]["paths"].items()
         for method in methods
     }
-    assert routes == {
-        ("POST", "/v1/events"),
-        ("POST", "/v1/events/batch"),
-        ("GET", "/healthz"),
-        ("GET", "/readyz"),
+    publishing_routes = {
+        (method, route.path)
+        for route in publishing.router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
     }
+    assert routes == publishing_routes | {("X-AMAZON-APIGATEWAY-ANY-METHOD", "/{proxy+}")}
 
 
 def test_the_access_log_is_one_json_object_a_line(stack: Stack) -> None:

@@ -66,8 +66,10 @@ def running(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The local runner, with loopback open to deliveries."""
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [LEASEHOOK, "dev", "--port", "0", "--data-dir", str(tmp_path / "data"), "--json"]
-            + ["--no-demo", "--allow-target", "127.0.0.0/8"],
+            [
+                *(LEASEHOOK, "dev", "--port", "0", "--data-dir", str(tmp_path / "data"), "--json"),
+                *("--no-demo", "--allow-target", "127.0.0.0/8"),
+            ],
             stdout=subprocess.PIPE,
             stderr=log,
             env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},

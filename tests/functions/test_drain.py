@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from shared import operations
+from shared import deliveries
 from shared.domain.targets import TargetPolicy
+from shared.endpoints import NewEndpoint, create_endpoint
 from shared.errors import Conflict
-from shared.operations import NewEndpoint
 from shared.store import tenancy
 from tests.support.lambda_events import SCHEDULE, FakeContext
 from tests.support.lambdas import Lambdas, in_step, wait_until_somebody_waits_for_a_lock
@@ -51,12 +51,12 @@ def attempts(world: World) -> list[dict[str, Any]]:
 
 
 def replay(world: World, delivery_id: UUID) -> None:
-    operations.replay(world.database, world.tenant_id, delivery_id)
+    deliveries.replay(world.database, world.tenant_id, delivery_id)
 
 
 def add_secret(world: World, endpoint_id: UUID) -> str:
     """Rotate: a new secret beside the old one, which goes on for a day."""
-    secret = operations.create_endpoint(
+    secret = create_endpoint(
         world.database,
         world.sealer,
         TargetPolicy(),
@@ -573,7 +573,7 @@ def test_no_secret_reaches_a_log_or_the_attempts(
         receiver.url(path).replace("http:", "https:"),
     ]
     endpoints = [
-        operations.create_endpoint(
+        create_endpoint(
             world.database,
             world.sealer,
             TargetPolicy(),
@@ -1403,7 +1403,9 @@ def test_each_deliberate_replay_sends_once_more_and_keeps_the_history(
         world.pass_time(120)
 
     assert len(receiver.received) == 3
-    timeline = operations.show_delivery(world.database, world.tenant_id, delivery_id)["attempts"]
+    timeline = deliveries.get_delivery_with_payload(world.database, world.tenant_id, delivery_id)[
+        "attempts"
+    ]
     assert [each["status_code"] for each in timeline] == [500, 200, 200]
 
 

@@ -729,8 +729,8 @@ def test_the_openapi_document_is_valid_and_every_schema_in_it(lambdas: Lambdas) 
 
     assert document["openapi"].startswith("3.1.")
     OpenAPI.model_validate(document)
-    operations = [operation for path in document["paths"].values() for operation in path.values()]
-    assert len(operations) == 2
+    operations = [path["post"] for path in document["paths"].values() if "post" in path]
+    assert len(operations) >= 2
     for operation in operations:
         [body] = operation["requestBody"]["content"].values()
         Draft202012Validator.check_schema(body["schema"])

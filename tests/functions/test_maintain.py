@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from shared import operations
+from shared import deliveries
 from tests.support.lambdas import Lambdas
 from tests.support.receiver import Receiver, answer
 from tests.support.world import World
@@ -135,7 +135,7 @@ def test_what_waits_too_long_for_a_disabled_endpoint_is_dead_and_can_be_replayed
     assert (row["status"], row["dead_reason"]) == ("dead", "parked_too_long")
 
     world.sql("update leasehook.endpoints set disabled_at = null, disabled_reason = null")
-    operations.replay(world.database, world.tenant_id, row["id"])
+    deliveries.replay(world.database, world.tenant_id, row["id"])
     assert lambdas.drain()["succeeded"] == 1
 
 

@@ -135,7 +135,7 @@ def test_an_endpoint_that_has_failed_for_days_is_disabled_once(world: World) -> 
 
 
 def test_deliveries_parked_for_too_long_become_dead_and_stay_replayable(world: World) -> None:
-    from shared.operations import replay
+    from shared.deliveries import replay
 
     world.endpoint()
     world.publish_many(3)

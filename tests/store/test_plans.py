@@ -151,21 +151,6 @@ def test_looking_at_one_delivery_reads_a_handful_of_rows(crowded: World) -> None
         assert rows_read(plan, "deliveries") <= 3
 
 
-@pytest.mark.parametrize("status", [None, "dead"])
-def test_the_newest_deliveries_are_found_without_reading_all(
-    crowded: World, status: str | None
-) -> None:
-    parameters = {
-        "tenant_id": crowded.tenant_id,
-        "status": status,
-        "endpoint_id": None,
-        "before": None,
-        "limit": 50,
-    }
-    plan = explain(crowded, "list_deliveries", parameters)
-    assert rows_read(plan, "deliveries") <= 50
-
-
 def test_pruning_reads_in_proportion_to_its_step(crowded: World) -> None:
     parameters = {"cursor": queue.START, "limit": 10, "retention_days": 0, "dead_retention_days": 0}
     plan = explain(crowded, "prune_deliveries", parameters)

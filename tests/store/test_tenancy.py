@@ -18,6 +18,7 @@ TENANT_TABLES = [
     "events",
     "idempotency_keys",
     "replay_jobs",
+    "replay_requests",
 ]
 
 

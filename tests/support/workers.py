@@ -138,11 +138,11 @@ def poisoned_drain(webhook_id: str) -> dict[str, Any]:
     return asyncio.run(run())
 
 
-def maintain() -> dict[str, Any]:
-    """One invocation of maintenance."""
+def maintain(*parts: str) -> dict[str, Any]:
+    """One invocation of maintenance, or of some parts of it."""
     from functions.maintain import handler
 
-    return handler({}, None)
+    return handler({"only": list(parts)} if parts else {}, None)
 
 
 def migrate() -> dict[str, Any]:

@@ -28,6 +28,7 @@ RANGES = {
     "LEASEHOOK_DRAIN_ENDPOINT_CONCURRENCY": ("drain_endpoint_concurrency", "1", "2000"),
     "LEASEHOOK_DRAIN_MAX_DELIVERIES": ("drain_max_deliveries", "1", "10000000"),
     "LEASEHOOK_RESPONSE_BYTES": ("response_bytes", "0", "65536"),
+    "LEASEHOOK_API_REQUESTS_PER_MINUTE": ("api_requests_per_minute", "0", "1000000"),
     "LEASEHOOK_MAX_PAYLOAD_BYTES": ("max_payload_bytes", "1", "4000000"),
     "LEASEHOOK_RETENTION_DAYS": ("retention_days", "1", "3650"),
     "LEASEHOOK_DEAD_RETENTION_DAYS": ("dead_retention_days", "1", "3650"),

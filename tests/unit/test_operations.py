@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 from shared.crypto import Sealer
 from shared.domain.targets import TargetPolicy, parse_networks
+from shared.endpoint_rules import check_headers, check_url
+from shared.endpoints import NewEndpoint, create_endpoint
 from shared.errors import DatabaseUnavailable, Invalid
-from shared.operations import (
-    NewEndpoint,
-    check_headers,
-    check_url,
-    create_endpoint,
-    create_key,
-)
+from shared.keys import create_key
 from shared.store.connection import Database
 
 PUBLIC_ONLY = TargetPolicy()

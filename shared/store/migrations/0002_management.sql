@@ -1,7 +1,8 @@
 -- What tenants and operators manage: event types, replay jobs, and row-level security as a second wall.
 
 -- The registry of event types. A type that is not registered may be published; one that is archived may not, and one
--- with a schema takes only payloads that fit it.
+-- with a schema takes only payloads that fit it. HTTP and the command line are held to that; `leasehook.publish` is not,
+-- since SQL cannot judge a JSON Schema.
 create table leasehook.event_types (
     tenant_id uuid not null references leasehook.tenants (id),
     name text not null,
@@ -19,27 +20,95 @@ create table leasehook.event_types (
     )
 );
 
+-- Publishing that is held to the registry: stores the event, unless its type is archived, or has a schema of which the
+-- payload was not judged by the version in force (`schema_version`; 0: by none). Then nothing is stored, and the answer is
+-- that version. A function, so that its plans are kept: planning would cost half as much as publishing does.
+create function leasehook.publish_judged(
+    tenant_id uuid,
+    schema_version integer,
+    type text,
+    payload bytea,
+    content_type text,
+    consumer text,
+    idempotency_key text,
+    deliver_at timestamptz,
+    priority integer,
+    channels text[],
+    out event_id uuid,
+    out delivery_count integer,
+    out repeated boolean,
+    out refused_type text,
+    out version integer,
+    out schema text,
+    out archived boolean
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    -- A key that was used before gets its first answer again, whatever has become of the type since.
+    select t.name, t.version, t.schema::text, t.archived_at is not null
+    into publish_judged.refused_type, publish_judged.version, publish_judged.schema, publish_judged.archived
+    from leasehook.event_types as t
+    where t.tenant_id = publish_judged.tenant_id
+        and t.name = publish_judged.type
+        and (
+            t.archived_at is not null
+            or (t.schema is not null and t.version <> publish_judged.schema_version)
+        )
+        and not exists (
+            select from leasehook.idempotency_keys as k
+            where k.tenant_id = publish_judged.tenant_id
+                and k.key = publish_judged.idempotency_key
+        );
+    if found then
+        return;
+    end if;
+
+    select p.event_id, p.delivery_count, p.repeated
+    into publish_judged.event_id, publish_judged.delivery_count, publish_judged.repeated
+    from leasehook.publish_bytes(
+        tenant_id => publish_judged.tenant_id,
+        type => publish_judged.type,
+        payload => publish_judged.payload,
+        content_type => publish_judged.content_type,
+        consumer => publish_judged.consumer,
+        idempotency_key => publish_judged.idempotency_key,
+        deliver_at => publish_judged.deliver_at,
+        priority => publish_judged.priority,
+        channels => publish_judged.channels
+    ) as p;
+end
+$$;
+
+revoke all on function leasehook.publish_judged from public;
+
 -- A bulk replay: a filter, and a walk over the deliveries that it matches, in the order of their ids. Each step moves
 -- the walk and replays its rows in one transaction, so a step that is killed never happened.
 create table leasehook.replay_jobs (
-    id uuid primary key default leasehook.uuid_v7(),
+    id uuid primary key,
     tenant_id uuid not null references leasehook.tenants (id),
     statuses leasehook.delivery_status[] not null,
     endpoint_id uuid,
     consumer text,
+    -- As in an endpoint's filter: a type, a prefix with '.*', or '*'.
     event_type text,
-    created_from timestamptz,
-    created_before timestamptz not null,
+    created_after timestamptz,
+    created_before timestamptz,
     error_kind text,
     state text not null default 'running',
-    -- How many deliveries matched when it was made.
+    -- How many deliveries matched when it was made; at least so many, unless all of them were looked at.
     matched_count bigint not null,
+    matched_exactly boolean not null,
     looked_at_count bigint not null default 0,
     replayed_count bigint not null default 0,
-    -- The last delivery that was looked at.
-    cursor uuid not null default '00000000-0000-0000-0000-000000000000',
-    created_at timestamptz not null default now(),
-    updated_at timestamptz not null default now(),
+    -- The last delivery that was looked at, and the first one that is beyond the walk.
+    cursor uuid not null,
+    end_id uuid not null,
+    -- Deliveries that finish from here on are not replayed: what dies again meanwhile has had its replay.
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
     finished_at timestamptz,
     constraint replay_jobs_endpoint foreign key (tenant_id, endpoint_id)
         references leasehook.endpoints (tenant_id, id),
@@ -55,8 +124,12 @@ create table leasehook.replay_jobs (
 
 create index replay_jobs_by_tenant on leasehook.replay_jobs (tenant_id, id);
 
-create index replay_jobs_running on leasehook.replay_jobs (id)
+-- Steps take turns: the job whose last one is longest ago is next.
+create index replay_jobs_running on leasehook.replay_jobs (updated_at, id)
 where state = 'running';
+
+create index replay_jobs_unfinished on leasehook.replay_jobs (tenant_id)
+where finished_at is null;
 
 -- The second wall: whoever works for a tenant does so as leasehook_tenant, which sees the rows of the tenant that the
 -- transaction names and no others. Queries name the tenant too; this is for the day one forgets. The owner (drain,

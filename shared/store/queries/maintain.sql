@@ -29,18 +29,31 @@ where c.state <> 'closed';
 
 -- name: disable_failing_endpoints
 -- A lapse of `failing_since` is judged here and not while settling, so that a busy endpoint is not looked at on
--- every failure. Each endpoint is disabled once: the row's own condition is checked again under its lock.
-update leasehook.endpoints as e
-set
-    disabled_at = statement_timestamp(),
-    disabled_reason = 'failing',
-    updated_at = statement_timestamp()
-from leasehook.circuits as c
-where c.endpoint_id = e.id
-    and c.failing_since <= statement_timestamp() - %(disable_after_days)s * interval '1 day'
-    and e.disabled_at is null
-    and e.deleted_at is null
-returning e.id, e.tenant_id;
+-- every failure. Each endpoint is disabled, and its tenant told, once: the row's own condition is checked again under
+-- its lock.
+with disabled as (
+    update leasehook.endpoints as e
+    set
+        disabled_at = statement_timestamp(),
+        disabled_reason = 'failing',
+        updated_at = statement_timestamp()
+    from leasehook.circuits as c
+    where c.endpoint_id = e.id
+        and c.failing_since <= statement_timestamp() - %(disable_after_days)s * interval '1 day'
+        and e.disabled_at is null
+        and e.deleted_at is null
+    returning e.id, e.tenant_id, e.disabled_at
+)
+
+select
+    disabled.id,
+    disabled.tenant_id,
+    leasehook.announce(
+        disabled.tenant_id,
+        'endpoint.disabled',
+        jsonb_build_object('endpoint_id', disabled.id, 'reason', 'failing', 'at', disabled.disabled_at)
+    ) as announced_id
+from disabled;
 
 -- name: bury_parked
 -- Deliveries whose endpoint has been disabled for too long become dead, and stay replayable.
@@ -59,17 +72,51 @@ with parked as materialized (
     ) as d
     where e.disabled_at < statement_timestamp() - %(parked_days)s * interval '1 day'
     limit %(limit)s
+),
+
+-- The tenant is told, as when settling; about Leasehook's own events it is not.
+buried as (
+    update leasehook.deliveries as d
+    set
+        status = 'dead',
+        dead_reason = 'parked_too_long',
+        claimable_at = null,
+        finished_at = statement_timestamp()
+    from parked
+    where d.id = parked.id
+    returning
+        d.id,
+        d.tenant_id,
+        d.event_id,
+        d.endpoint_id,
+        d.attempt_count,
+        d.dead_reason,
+        d.last_status_code,
+        d.last_error_kind,
+        d.finished_at
 )
 
-update leasehook.deliveries as d
-set
-    status = 'dead',
-    dead_reason = 'parked_too_long',
-    claimable_at = null,
-    finished_at = statement_timestamp()
-from parked
-where d.id = parked.id
-returning d.id;
+select
+    buried.id,
+    case
+        when not ev.operational then leasehook.announce(
+            buried.tenant_id,
+            'delivery.dead',
+            jsonb_build_object(
+                'delivery_id', buried.id,
+                'event_id', buried.event_id,
+                'event_type', ev.type,
+                'endpoint_id', buried.endpoint_id,
+                'attempt_count', buried.attempt_count,
+                'reason', buried.dead_reason,
+                'status_code', buried.last_status_code,
+                'error_kind', buried.last_error_kind,
+                'at', buried.finished_at
+            )
+        )
+    end as announced_id
+from buried
+inner join leasehook.events as ev on buried.event_id = ev.id;
 
 -- name: cancel_orphaned
 -- What was published while its endpoint was being deleted.

@@ -39,3 +39,48 @@ where k.key_hash = %(key_hash)s
 select t.id, t.name, t.created_at
 from leasehook.tenants as t
 where t.id = %(tenant_id)s;
+
+-- name: create_tenant
+-- No row: there is one of that name.
+insert into leasehook.tenants (name)
+values (%(name)s)
+on conflict (name) do nothing
+returning id, name, created_at;
+
+-- name: list_tenants
+select t.id, t.name, t.created_at
+from leasehook.tenants as t
+where %(before)s::uuid is null or t.id < %(before)s
+order by t.id desc
+limit %(limit)s;
+
+-- name: list_api_keys
+select k.id, k.name, k.key_prefix, k.scopes, k.created_at, k.revoked_at
+from leasehook.api_keys as k
+where k.tenant_id = %(tenant_id)s
+    and (%(before)s::uuid is null or k.id < %(before)s)
+order by k.id desc
+limit %(limit)s;
+
+-- name: revoke_api_key
+-- No row: the tenant has no such key. Revoked once, it keeps the instant.
+update leasehook.api_keys as k
+set revoked_at = coalesce(k.revoked_at, statement_timestamp())
+where k.tenant_id = %(tenant_id)s
+    and k.id = %(key_id)s
+returning k.id;
+
+-- name: list_operator_keys
+select k.id, k.name, k.key_prefix, k.scopes, k.created_at, k.revoked_at
+from leasehook.api_keys as k
+where k.tenant_id is null
+    and (%(before)s::uuid is null or k.id < %(before)s)
+order by k.id desc
+limit %(limit)s;
+
+-- name: revoke_operator_key
+update leasehook.api_keys as k
+set revoked_at = coalesce(k.revoked_at, statement_timestamp())
+where k.tenant_id is null
+    and k.id = %(key_id)s
+returning k.id;
