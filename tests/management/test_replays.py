@@ -310,12 +310,12 @@ def test_another_tenants_deliveries_endpoints_and_replays_are_out_of_reach(
     ("scopes", "method", "path"),
     [
         (["read"], "POST", "/v1/replays"),
-        (["read"], "POST", f"/v1/endpoints/{uuid4()}/recover"),
-        (["read"], "POST", f"/v1/replays/{uuid4()}/pause"),
-        (["read"], "POST", f"/v1/replays/{uuid4()}/resume"),
-        (["read"], "POST", f"/v1/replays/{uuid4()}/cancel"),
+        (["read"], "POST", f"/v1/endpoints/{UUID(int=7)}/recover"),
+        (["read"], "POST", f"/v1/replays/{UUID(int=7)}/pause"),
+        (["read"], "POST", f"/v1/replays/{UUID(int=7)}/resume"),
+        (["read"], "POST", f"/v1/replays/{UUID(int=7)}/cancel"),
         (["publish", "manage"], "GET", "/v1/replays"),
-        (["publish", "manage"], "GET", f"/v1/replays/{uuid4()}"),
+        (["publish", "manage"], "GET", f"/v1/replays/{UUID(int=7)}"),
     ],
 )
 def test_replays_are_made_by_managers_and_seen_by_readers(

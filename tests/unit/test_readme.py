@@ -30,7 +30,7 @@ def test_its_diagram_has_every_transition_and_no_other() -> None:
 
 
 def test_its_make_targets_exist() -> None:
-    targets = set(re.findall(r"make (\w+)", README))
+    targets = set(re.findall(r"(?:\$ |`)make (\w+)", README))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets <= set(re.findall(r"^(\w+):", makefile, re.MULTILINE))
 
