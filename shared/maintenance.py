@@ -1,7 +1,8 @@
 """Maintenance: prune what is past its retention, disable what has failed for days, measure the queue."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import UUID
 
 from shared.config import Settings
@@ -25,6 +26,7 @@ class Upkeep:
     events_pruned: int = 0
     deliveries_pruned: int = 0
     idempotency_keys_pruned: int = 0
+    replays_pruned: int = 0
     refusal_counts_pruned: int = 0
     complete: bool = False
 
@@ -76,44 +78,45 @@ def maintain(database: Database, settings: Settings, out_of_time: Callable[[], b
                 {"disable_after_days": settings.disable_after_days},
             )
         )
-        upkeep.complete = all(
-            [
-                _cancel_orphaned(connection, upkeep, out_of_time),
-                _bury_parked(connection, settings, upkeep, out_of_time),
-                _prune_events(connection, settings, upkeep, out_of_time),
-                _prune_keys(connection, settings, upkeep, out_of_time),
-                _prune_refusal_counts(connection, settings, upkeep, out_of_time),
-            ]
-        )
+        repeated = {
+            "deliveries_cancelled": ("cancel_orphaned", {}),
+            "deliveries_buried": ("bury_parked", {"parked_days": settings.parked_days}),
+            "idempotency_keys_pruned": (
+                "prune_idempotency_keys",
+                {"idempotency_days": settings.idempotency_days},
+            ),
+            "replays_pruned": (
+                "prune_replay_jobs",
+                {"retention_days": settings.dead_retention_days},
+            ),
+            "refusal_counts_pruned": (
+                "prune_source_refusals",
+                {"retention_days": settings.dead_retention_days},
+            ),
+        }
+        upkeep.complete = True
+        for counter, (name, parameters) in repeated.items():
+            count, is_done = _repeat(connection, name, parameters, out_of_time)
+            setattr(upkeep, counter, count)
+            upkeep.complete &= is_done
+        upkeep.complete &= _prune_events(connection, settings, upkeep, out_of_time)
     return upkeep
 
 
-def _cancel_orphaned(
-    connection: Connection, upkeep: Upkeep, out_of_time: Callable[[], bool]
-) -> bool:
+def _repeat(
+    connection: Connection,
+    name: str,
+    parameters: Mapping[str, Any],
+    out_of_time: Callable[[], bool],
+) -> tuple[int, bool]:
+    """Run a query that changes up to `limit` rows until it finds fewer: how many it changed, and whether that was all."""
+    total = 0
     while not out_of_time():
-        count = len(fetch(connection, "cancel_orphaned", {"limit": _ROWS_PER_STEP}))
-        upkeep.deliveries_cancelled += count
+        count = len(fetch(connection, name, {**parameters, "limit": _ROWS_PER_STEP}))
+        total += count
         if count < _ROWS_PER_STEP:
-            return True
-    return False
-
-
-def _bury_parked(
-    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
-) -> bool:
-    while not out_of_time():
-        count = len(
-            fetch(
-                connection,
-                "bury_parked",
-                {"limit": _ROWS_PER_STEP, "parked_days": settings.parked_days},
-            )
-        )
-        upkeep.deliveries_buried += count
-        if count < _ROWS_PER_STEP:
-            return True
-    return False
+            return total, True
+    return total, False
 
 
 def _prune_events(
@@ -145,39 +148,5 @@ def _prune_events(
         upkeep.deliveries_pruned += step["deliveries"]
         upkeep.events_pruned += len(pruned)
         if is_last:
-            return True
-    return False
-
-
-def _prune_keys(
-    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
-) -> bool:
-    while not out_of_time():
-        count = len(
-            fetch(
-                connection,
-                "prune_idempotency_keys",
-                {"limit": _ROWS_PER_STEP, "idempotency_days": settings.idempotency_days},
-            )
-        )
-        upkeep.idempotency_keys_pruned += count
-        if count < _ROWS_PER_STEP:
-            return True
-    return False
-
-
-def _prune_refusal_counts(
-    connection: Connection, settings: Settings, upkeep: Upkeep, out_of_time: Callable[[], bool]
-) -> bool:
-    while not out_of_time():
-        count = len(
-            fetch(
-                connection,
-                "prune_source_refusals",
-                {"limit": _ROWS_PER_STEP, "retention_days": settings.dead_retention_days},
-            )
-        )
-        upkeep.refusal_counts_pruned += count
-        if count < _ROWS_PER_STEP:
             return True
     return False

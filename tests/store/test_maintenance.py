@@ -81,9 +81,9 @@ def test_a_run_that_is_out_of_time_goes_on_where_it_stopped(
     world.pass_time(31 * DAY)
     looked_at = []
     for _ in range(5):
-        # Time for the step before pruning and for one step of it.
+        # Time for the other tasks and for one step of pruning.
         ticks = itertools.count()
-        upkeep = maintain(world.database, SETTINGS, lambda ticks=ticks: next(ticks) >= 3)  # type: ignore[misc]
+        upkeep = maintain(world.database, SETTINGS, lambda ticks=ticks: next(ticks) >= 6)  # type: ignore[misc]
         looked_at.append((upkeep.events_scanned, upkeep.events_pruned))
     assert looked_at == [(2, 0), (2, 1), (1, 1), (2, 0), (1, 0)]
 
@@ -186,3 +186,15 @@ def test_health_tells_due_waiting_lapsed_and_parked_apart(world: World) -> None:
     assert 100 <= health.due_age_seconds < 110
     assert (health.in_progress_count, health.lapsed_count) == (1, 1)
     assert (health.waiting_count, health.parked_count, health.open_circuit_count) == (1, 1, 0)
+
+
+def test_a_bulk_replay_that_is_over_is_forgotten_after_the_retention(world: World) -> None:
+    from shared import replay
+
+    job = replay.start(world.database, world.tenant_id, replay.ReplayFilter())
+    assert job["state"] == "finished"
+    world.sql("update leasehook.replay_jobs set finished_at = now() - interval '89 days'")
+    assert maintain(world.database, SETTINGS, never).replays_pruned == 0
+    world.sql("update leasehook.replay_jobs set finished_at = now() - interval '91 days'")
+    assert maintain(world.database, SETTINGS, never).replays_pruned == 1
+    assert world.sql("select 1 from leasehook.replay_jobs") == []

@@ -273,3 +273,17 @@ select
         )
     end as announced_id
 from advanced;
+
+-- name: prune_replay_jobs
+with expired as materialized (
+    select j.id
+    from leasehook.replay_jobs as j
+    where j.finished_at < statement_timestamp() - %(retention_days)s * interval '1 day'
+    limit %(limit)s
+    for update skip locked
+)
+
+delete from leasehook.replay_jobs as j
+using expired
+where j.id = expired.id
+returning 1;
