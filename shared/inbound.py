@@ -207,7 +207,10 @@ class Gateway:
         return Accepted(row["event_id"], row["delivery_count"], row["duplicate"])
 
     def _count(self, source: Row | None, reason: str) -> None:
-        counts = self._refusals.add(source and source["tenant_id"], source and source["id"], reason)
+        tenant_id, source_id = (
+            (None, None) if source is None else (source["tenant_id"], source["id"])
+        )
+        counts = self._refusals.add(tenant_id, source_id, reason)
         if not counts:
             return
         try:

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import typer
 
-from infra.cli import deliveries, endpoints, events, keys, operating
+from infra.cli import deliveries, endpoints, events, keys, operating, sources
 from shared.errors import DatabaseUnavailable, LeasehookError
 
 _NO_SUCH_SCHEMA_OR_OBJECT = frozenset({"3F000", "42P01", "42703", "42704", "42883"})
@@ -21,6 +21,7 @@ app.command()(operating.dev)
 app.command()(operating.migrate)
 app.add_typer(keys.app, name="keys")
 app.add_typer(endpoints.app, name="endpoints")
+app.add_typer(sources.app, name="sources")
 app.command()(events.publish)
 app.add_typer(deliveries.app, name="deliveries")
 app.command()(deliveries.replay)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fastapi import APIRouter, FastAPI
 
 from shared.enforcement import KnownSchemas
-from shared.http import limits, problems
+from shared.http import document, limits, problems
 from shared.inbound import RefusalCounts
 from shared.runtime import Runtime
 
@@ -21,12 +21,14 @@ def make_app(runtime: Runtime, routers: Iterable[APIRouter]) -> FastAPI:
         redoc_url=None,
         # It would redirect to the Host header's word, and without the stage.
         redirect_slashes=False,
+        generate_unique_id_function=document.operation_id,
     )
     app.state.runtime = runtime
     app.state.known_schemas = KnownSchemas()
     app.state.refusals = RefusalCounts(time.monotonic)
     problems.install(app)
     limits.install(app)
+    document.install(app)
     for router in routers:
         app.include_router(router)
     return app

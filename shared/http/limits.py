@@ -28,12 +28,6 @@ _HEADERS: dict[str, Any] = {
         "schema": {"type": "integer"},
     },
 }
-_RETRY_AFTER: dict[str, Any] = {
-    "Retry-After": {
-        "description": "Seconds until the next request is answered.",
-        "schema": {"type": "integer"},
-    }
-}
 _STATE = "allowance"
 UNLIMITED = "publish"
 """The tag of operations that the limit is not for."""
@@ -75,13 +69,12 @@ def install(app: FastAPI) -> None:
 def _describe(operation: dict[str, Any]) -> None:
     """Who needs a key has a limit, except for publishing."""
     responses = operation["responses"]
-    if "401" not in responses or UNLIMITED in operation.get("tags", ()):
+    if "security" not in operation or UNLIMITED in operation.get("tags", ()):
         return
-    responses.setdefault("429", {}).update(problem_responses(429)[429])
+    responses.setdefault("429", problem_responses(429)[429])
     for status, response in responses.items():
         if status != "401":
-            response.setdefault("headers", {}).update(_HEADERS)
-    responses["429"]["headers"].update(_RETRY_AFTER)
+            response["headers"] = response.get("headers", {}) | _HEADERS
 
 
 class _TellingLimits:

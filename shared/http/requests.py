@@ -3,6 +3,8 @@
 import re
 
 from fastapi import Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
 from shared.crypto import hash_api_key
 from shared.errors import TooLarge, Unauthorized
@@ -26,13 +28,26 @@ async def raw_body(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-def api_key_hash(request: Request) -> bytes:
-    """The hash of the API key in the Authorization header.
+class _ApiKey(SecurityBase):
+    """A dependency that OpenAPI shows as what it is."""
 
-    Raises:
-        Unauthorized: there is none, or nothing that could be one.
-    """
-    match = _BEARER.fullmatch(request.headers.get("authorization", ""))
-    if match is None:
-        raise Unauthorized("send an API key as 'Authorization: Bearer lh_…'")
-    return hash_api_key(match[1])
+    def __init__(self) -> None:
+        self.model = HTTPBearer(
+            description="An API key, `lh_…`: a tenant's, with the scopes `publish`, `read` and `manage` or some of "
+            "them, or an operator's, for every tenant."
+        )
+        self.scheme_name = "apiKey"
+
+    async def __call__(self, request: Request) -> bytes:
+        match = _BEARER.fullmatch(request.headers.get("authorization", ""))
+        if match is None:
+            raise Unauthorized("send an API key as 'Authorization: Bearer lh_…'")
+        return hash_api_key(match[1])
+
+
+api_key_hash = _ApiKey()
+"""The hash of the API key in the Authorization header.
+
+Raises:
+    Unauthorized: there is none, or nothing that could be one.
+"""

@@ -120,6 +120,20 @@ _PROBLEMS = {
     503: "Not known to be stored: send it again, after Retry-After seconds.",
 }
 
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds until it is worth trying again.",
+        "schema": {"type": "integer"},
+    }
+}
+_HEADERS: dict[int, dict[str, Any]] = {
+    401: {
+        "WWW-Authenticate": {"description": "How to show who you are.", "schema": {"type": "string"}}
+    },
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
+
 
 def json_body(schema: dict[str, Any]) -> dict[str, Any]:
     """`openapi_extra` for a route that reads its JSON body itself."""
@@ -137,11 +151,14 @@ def responses(
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route: the problems it may answer with."""
+    """`responses` of a route: the problems it may answer with. The document must have PROBLEM as its schema `Problem`."""
     return {
         status: {
             "description": _PROBLEMS[status],
-            "content": {"application/problem+json": {"schema": PROBLEM}},
+            "content": {
+                "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+            },
+            **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
         }
         for status in statuses
     }

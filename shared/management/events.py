@@ -75,7 +75,7 @@ class EventDetail(Event):
     description="A page looks at a bounded number of rows: it may have fewer than asked for, even none, and still a "
     "`next_cursor`.",
     response_model=Page[Event],
-    responses=problem_responses(401, 403, 422, 503),
+    responses=problem_responses(401, 403, 404, 422, 503),
 )
 def list_events(
     *,

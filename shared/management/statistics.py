@@ -109,7 +109,7 @@ def endpoint_statistics(
     "/statistics",
     summary="The queue now, and the last hour",
     response_model=TenantStatistics,
-    responses=problem_responses(401, 403, 422, 503),
+    responses=problem_responses(401, 403, 404, 422, 503),
 )
 def tenant_statistics(runtime: RuntimeOf, caller: Reader) -> dict[str, Any]:
     """See the route's summary."""

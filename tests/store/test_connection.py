@@ -30,7 +30,9 @@ def test_a_connection_that_died_while_idle_is_replaced_before_use(
     """WH-048."""
     first = pid(database)
     with psycopg.connect(**database._parameters, autocommit=True) as admin:
-        assert admin.execute("select pg_terminate_backend(%s, 20000)", [first]).fetchone() == (True,)
+        assert admin.execute("select pg_terminate_backend(%s, 20000)", [first]).fetchone() == (
+            True,
+        )
     assert pid(database) != first
     assert not world.publish().repeated
 

@@ -1,0 +1,39 @@
+"""The OpenAPI document, where it says what no single route knows."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from shared.http import schemas
+
+_FRAMEWORK_S_PROBLEMS = ("HTTPValidationError", "ValidationError")
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of the route's function: generated clients name their methods by it."""
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Complete the document that the framework generates."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        for path in document["paths"].values():
+            for operation in path.values():
+                _drop_framework_s_problem(operation["responses"])
+        known = document.setdefault("components", {}).setdefault("schemas", {})
+        for name in _FRAMEWORK_S_PROBLEMS:
+            known.pop(name, None)
+        known["Problem"] = schemas.PROBLEM
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the framework's documented way to extend it
+
+
+def _drop_framework_s_problem(responses: dict[str, Any]) -> None:
+    """It is added to every route with a parameter, also where there is no value that could be wrong."""
+    if "application/json" in responses.get("422", {}).get("content", {}):
+        del responses["422"]
