@@ -94,12 +94,11 @@ def maintain(database: Database, settings: Settings, out_of_time: Callable[[], b
                 {"retention_days": settings.dead_retention_days},
             ),
         }
-        upkeep.complete = True
+        upkeep.complete = _prune_events(connection, settings, upkeep, out_of_time)
         for counter, (name, parameters) in repeated.items():
             count, is_done = _repeat(connection, name, parameters, out_of_time)
             setattr(upkeep, counter, count)
             upkeep.complete &= is_done
-        upkeep.complete &= _prune_events(connection, settings, upkeep, out_of_time)
     return upkeep
 
 

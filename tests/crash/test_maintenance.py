@@ -75,7 +75,7 @@ def event_count(world: World) -> int:
 @pytest.mark.parametrize(
     ("statement", "moment", "left_count"),
     [
-        pytest.param("cancel_orphaned", Moment.AFTER, 710, id="before-any-pruning"),
+        pytest.param("disable_failing_endpoints", Moment.AFTER, 710, id="before-any-pruning"),
         pytest.param("prune_events", Moment.BEFORE, 710, id="deliveries-deleted-events-not-yet"),
         pytest.param("COMMIT", Moment.BEFORE, 710, id="before-the-commit-of-a-step"),
         pytest.param("COMMIT", Moment.AFTER, 710 - 500 + 1, id="between-two-steps"),

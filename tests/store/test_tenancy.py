@@ -17,8 +17,12 @@ TENANT_TABLES = [
     "event_types",
     "events",
     "idempotency_keys",
+    "received",
     "replay_jobs",
     "replay_requests",
+    "source_refusals",
+    "source_secrets",
+    "sources",
 ]
 
 
