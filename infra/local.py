@@ -33,6 +33,7 @@ from infra.drainer import drain_until
 from infra.postgres import PostgresError, Server, start_postgres
 from infra.receiver import Received, receiver_app
 from infra.state import DevState, published, state_directory
+from shared import replay
 from shared.config import Settings
 from shared.crypto import hash_api_key
 from shared.dispatch import AttemptLog
@@ -51,6 +52,7 @@ _DEMO_FILTER = "demo.*"
 _FIRST_TYPE = "demo.hello"
 _FIRST_EVENT_SECONDS = 15.0
 _MAINTAIN_EVERY_SECONDS = 300.0
+_REPLAY_EVERY_SECONDS = 1.0
 _STARTED_POLL_SECONDS = 0.01
 
 
@@ -213,14 +215,38 @@ async def _next(inbox: "asyncio.Queue[Received]", narrator: Narrator) -> Receive
 
 
 async def _maintain(stop: asyncio.Event, runtime: Runtime, narrator: Narrator) -> None:
+    """What the schedules do on Lambda: step bulk replays all the time, and everything else now and then."""
+
+    def step_replays() -> None:
+        replay.work(runtime.database, stop.is_set)
+
+    def keep_up() -> None:
+        maintain(runtime.database, runtime.settings, stop.is_set)
+
+    async with asyncio.TaskGroup() as group:
+        for every_seconds, work in (
+            (_REPLAY_EVERY_SECONDS, step_replays),
+            (_MAINTAIN_EVERY_SECONDS, keep_up),
+        ):
+            group.create_task(_repeat(stop, every_seconds, work, narrator))
+
+
+async def _repeat(
+    stop: asyncio.Event, every_seconds: float, work: Callable[[], None], narrator: Narrator
+) -> None:
+    """Do some work again and again until `stop` is set. Trouble that goes on is told once."""
+    trouble = ""
     while True:
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _MAINTAIN_EVERY_SECONDS)
+            await asyncio.wait_for(stop.wait(), every_seconds)
             return
         try:
-            await asyncio.to_thread(maintain, runtime.database, runtime.settings, stop.is_set)
+            await asyncio.to_thread(work)
+            trouble = ""
         except DatabaseUnavailable as error:
-            narrator.step(f"Maintenance failed and will be tried again: {error}")
+            if str(error) != trouble:
+                narrator.step(f"Maintenance failed and will be tried again: {error}")
+            trouble = str(error)
 
 
 def _publish_first(state: DevState) -> str:

@@ -5,7 +5,21 @@ from typing import NoReturn
 
 import typer
 
-from infra.cli import deliveries, endpoints, events, keys, operating, sources
+from infra.cli import (
+    consumers,
+    deliveries,
+    doctor,
+    endpoints,
+    event_types,
+    events,
+    keys,
+    operating,
+    replays,
+    sources,
+    stats,
+    tail,
+    tenants,
+)
 from shared.errors import DatabaseUnavailable, LeasehookError
 
 _NO_SUCH_SCHEMA_OR_OBJECT = frozenset({"3F000", "42P01", "42703", "42704", "42883"})
@@ -19,12 +33,21 @@ app = typer.Typer(
 )
 app.command()(operating.dev)
 app.command()(operating.migrate)
+app.command()(doctor.doctor)
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
+app.add_typer(consumers.app, name="consumers")
 app.add_typer(endpoints.app, name="endpoints")
+app.add_typer(event_types.app, name="event-types")
 app.add_typer(sources.app, name="sources")
 app.command()(events.publish)
+app.add_typer(events.app, name="events")
 app.add_typer(deliveries.app, name="deliveries")
 app.command()(deliveries.replay)
+app.add_typer(replays.app, name="replays")
+app.command()(replays.recover)
+app.command()(tail.tail)
+app.command()(stats.stats)
 app.command()(operating.drain)
 app.command()(operating.maintain)
 

@@ -7,7 +7,18 @@ from uuid import UUID
 
 import typer
 
-from infra.cli.options import AsJson, Tenant
+from infra.cli.options import (
+    AsJson,
+    CreatedAfter,
+    CreatedBefore,
+    Id,
+    Limit,
+    OfConsumer,
+    OfEndpoint,
+    OfErrorKind,
+    OfType,
+    Tenant,
+)
 from shared.domain.states import Status
 
 if TYPE_CHECKING:
@@ -15,42 +26,59 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Deliveries: one event for one endpoint each.")
 
-DeliveryId = Annotated[UUID, typer.Argument(metavar="ID")]
-
 
 @app.command("list")
 def list_(
+    *,
     status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
-    endpoint: Annotated[UUID | None, typer.Option(metavar="ID", help="Only this one's.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
+    endpoint: OfEndpoint = None,
+    event: Annotated[UUID | None, typer.Option(metavar="ID", help="Only this event's.")] = None,
+    consumer: OfConsumer = None,
+    event_type: OfType = None,
+    error_kind: OfErrorKind = None,
+    created_after: CreatedAfter = None,
+    created_before: CreatedBefore = None,
+    limit: Limit = 20,
     tenant: Tenant = "default",
     as_json: AsJson = False,
 ) -> None:
     """List deliveries, the newest first."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import age, print_json, print_table, say
+    from infra.cli.paging import first_rows
     from shared.deliveries import DeliveryFilter, list_deliveries
+    from shared.listing import Period
 
     runtime = connect()
     tenant_id = find_tenant(runtime, tenant)
-    asked = DeliveryFilter(status=status, endpoint_id=endpoint)
-    rows: list[Row] = []
-    before = None
-    while len(rows) < limit:
-        listed = list_deliveries(
-            runtime.database, tenant_id, asked, before=before, limit=limit - len(rows)
-        )
-        rows += listed.rows
-        before = listed.next_key
-        if before is None:
-            break
+    asked = DeliveryFilter(
+        status=status,
+        endpoint_id=endpoint,
+        event_id=event,
+        consumer=consumer,
+        event_type=event_type,
+        error_kind=error_kind,
+        period=Period(created_after, created_before),
+    )
+    rows = first_rows(
+        limit,
+        lambda before, most: list_deliveries(
+            runtime.database, tenant_id, asked, before=before, limit=most
+        ),
+    )
     if as_json:
         print_json({"deliveries": rows})
     elif rows:
         print_table(
             ["Delivery", "Type", "Status", "Last", "Age"],
             [
-                [row["id"], row["event_type"], row["status"], _last(row), age(row["created_at"])]
+                [
+                    row["id"],
+                    row["event_type"],
+                    "parked" if row["parked"] else row["status"],
+                    _last(row),
+                    age(row["created_at"]),
+                ]
                 for row in rows
             ],
             folded=["Type"],
@@ -60,7 +88,7 @@ def list_(
 
 
 @app.command()
-def show(delivery_id: DeliveryId, tenant: Tenant = "default", as_json: AsJson = False) -> None:
+def show(delivery_id: Id, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Show a delivery: its payload and the timeline of its attempts."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import age, instant_text, print_fields, print_json, print_table, say
@@ -105,7 +133,22 @@ def show(delivery_id: DeliveryId, tenant: Tenant = "default", as_json: AsJson = 
         )
 
 
-def replay(delivery_id: DeliveryId, tenant: Tenant = "default", as_json: AsJson = False) -> None:
+@app.command()
+def cancel(delivery_id: Id, tenant: Tenant = "default", as_json: AsJson = False) -> None:
+    """Call off a delivery that waits for an attempt."""
+    from infra.cli.connection import connect, find_tenant
+    from infra.cli.output import print_json, say
+    from shared import deliveries
+
+    runtime = connect()
+    row = deliveries.cancel(runtime.database, find_tenant(runtime, tenant), delivery_id)
+    if as_json:
+        print_json(row)
+        return
+    say(f"Delivery {delivery_id} is cancelled: `leasehook replay` would ask for it again.")
+
+
+def replay(delivery_id: Id, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Send a delivery again: due at once, with a fresh retry schedule; its history stays."""
     from infra.cli.connection import connect, find_tenant
     from infra.cli.output import print_json, say

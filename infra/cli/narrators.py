@@ -115,5 +115,7 @@ or with the command line, which finds this database by itself:
 
   {program} publish demo.hello '{{"text": "Hello again"}}'
   {program} deliveries list
+  {program} tail
+  {program} doctor
   {program} endpoints create --url https://example.com/webhooks --event-types 'order.*'
 {note}"""

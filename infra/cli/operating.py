@@ -99,7 +99,7 @@ def drain(
 
 
 def maintain(as_json: AsJson = False) -> None:
-    """Prune what is past its retention, disable what has failed for days, measure the queue."""
+    """Measure the queue, take bulk replays further, prune what is past its retention, disable what has failed for days."""
     from functions.maintain import handler
     from infra.cli.connection import connect
     from infra.cli.output import console, print_fields, print_json, say
@@ -110,10 +110,9 @@ def maintain(as_json: AsJson = False) -> None:
     if as_json:
         print_json(answer)
         return
-    say("Queue")
-    print_fields([(_words(name), value) for name, value in answer["health"].items()])
-    say("Upkeep")
-    print_fields([(_words(name), value) for name, value in answer["upkeep"].items()])
+    for title, part in (("Queue", "health"), ("Bulk replays", "replays"), ("Upkeep", "upkeep")):
+        say(title)
+        print_fields([(_words(name), value) for name, value in answer[part].items()])
 
 
 def _drain_once() -> "Mapping[str, object]":

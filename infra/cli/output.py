@@ -18,6 +18,11 @@ def print_json(document: object) -> None:
     sys.stdout.flush()
 
 
+def json_text(document: object) -> str:
+    """JSON for people, on several lines."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
 def console(*, stderr: bool = False) -> Console:
     """Prints text as it is: what looks like markup in a URL or a payload is no markup."""
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)

@@ -250,7 +250,7 @@ def verify(
 
     from infra.captured import parse_request
     from infra.cli.output import print_fields, print_json, say
-    from shared.domain.inbound import Refused, Verified
+    from shared.domain.inbound import Refused
     from shared.inbound import type_of_event
     from shared.sources import judge_request
 
@@ -265,26 +265,18 @@ def verify(
         body=request.body,
         now=int(time.time()) if at is None else at,
     )
-    notes = [*request.notes]
+    notes = list(request.notes)
     if row["disabled_at"] is not None:
         notes.append("the source is disabled, so everything is refused now")
-    match verdict:
-        case Verified() as verified:
-            document: dict[str, Any] = {
-                "verdict": "challenge" if verified.challenge is not None else "accepted",
-                "event_type": type_of_event(row["event_type_prefix"], verified.event_type),
-                "dedupe_id": verified.dedupe_id,
-                "body_bytes": len(request.body),
-                "notes": notes,
-            }
-        case Refused(reason=reason, detail=detail):
-            document = {
-                "verdict": "refused",
-                "failed": reason,
-                "detail": detail,
-                "body_bytes": len(request.body),
-                "notes": notes,
-            }
+    document: dict[str, Any] = {"body_bytes": len(request.body), "notes": notes}
+    if isinstance(verdict, Refused):
+        document |= {"verdict": "refused", "failed": verdict.reason, "detail": verdict.detail}
+    else:
+        document |= {
+            "verdict": "accepted" if verdict.challenge is None else "challenge",
+            "event_type": type_of_event(row["event_type_prefix"], verdict.event_type),
+            "dedupe_id": verdict.dedupe_id,
+        }
     if as_json:
         print_json(document)
     else:
