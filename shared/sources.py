@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 from uuid import UUID
@@ -13,7 +13,7 @@ from shared.domain.inbound import Refused, Verified, verify
 from shared.domain.matching import is_event_type
 from shared.errors import Conflict, Invalid, NotFound
 from shared.inbound import read_configuration
-from shared.listing import MOST_LOOKED_AT, Listing
+from shared.listing import MOST_LOOKED_AT, Listing, bounded
 from shared.rules import check_consumer, check_range, is_storable
 from shared.source_secrets import (
     check_source_tolerance,
@@ -124,7 +124,7 @@ def list_sources(
         "limit": limit + 1,
         "look_limit": MOST_LOOKED_AT,
     }
-    with database.as_tenant(tenant_id) as connection:
+    with bounded(database, tenant_id) as connection:
         return _listing(fetch(connection, "list_sources", asked), limit, _shown)
 
 
@@ -241,7 +241,7 @@ def list_received(
         # One more than a page, or as many as a rare verdict may take.
         "look_limit": limit + 1 if verdict is None else MOST_LOOKED_AT,
     }
-    with database.as_tenant(tenant_id) as connection:
+    with bounded(database, tenant_id) as connection:
         _show(connection, tenant_id, source_id)
         return _listing(fetch(connection, "list_received", asked), limit, dict)
 
@@ -324,7 +324,7 @@ def _shown(row: Row) -> Row:
     return {**row, "configuration": read_configuration(row), "path": f"/in/{row['slug']}"}
 
 
-def _listing(rows: Sequence[Row], limit: int, show: Any) -> Listing:  # noqa: ANN401
+def _listing(rows: Sequence[Row], limit: int, show: Callable[[Row], Row]) -> Listing:
     looked_to: UUID | None = rows[0]["looked_to"]
     matching = [row for row in rows if row["id"] is not None]
     shown = [show(row) for row in matching[:limit]]

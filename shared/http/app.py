@@ -1,9 +1,10 @@
 """An application over a runtime: its routers, with our problem documents and limits."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from shared.enforcement import KnownSchemas
 from shared.http import document, limits, problems
@@ -11,7 +12,7 @@ from shared.inbound import RefusalCounts
 from shared.runtime import Runtime
 
 
-def make_app(runtime: Runtime, routers: Iterable[APIRouter]) -> FastAPI:
+def make_app(runtime: Runtime, routers: Sequence[APIRouter]) -> FastAPI:
     """An application that serves `routers`; they find the runtime in its state."""
     app = FastAPI(
         title="Leasehook",
@@ -26,7 +27,9 @@ def make_app(runtime: Runtime, routers: Iterable[APIRouter]) -> FastAPI:
     app.state.runtime = runtime
     app.state.known_schemas = KnownSchemas()
     app.state.refusals = RefusalCounts(time.monotonic)
-    problems.install(app)
+    problems.install(
+        app, [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    )
     limits.install(app)
     document.install(app)
     for router in routers:

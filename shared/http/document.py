@@ -24,6 +24,8 @@ def install(app: FastAPI) -> None:
         for path in document["paths"].values():
             for operation in path.values():
                 _drop_framework_s_problem(operation["responses"])
+                for parameter in operation.get("parameters", []):
+                    parameter["schema"] = _without_null(parameter["schema"])
         known = document.setdefault("components", {}).setdefault("schemas", {})
         for name in _FRAMEWORK_S_PROBLEMS:
             known.pop(name, None)
@@ -37,3 +39,13 @@ def _drop_framework_s_problem(responses: dict[str, Any]) -> None:
     """It is added to every route with a parameter, also where there is no value that could be wrong."""
     if "application/json" in responses.get("422", {}).get("content", {}):
         del responses["422"]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query or header has no null: what looks like one is a text."""
+    alternatives: list[dict[str, Any]] = [
+        each for each in schema.get("anyOf", []) if each != {"type": "null"}
+    ]
+    if len(alternatives) != 1:
+        return schema
+    return {name: value for name, value in schema.items() if name != "anyOf"} | alternatives[0]

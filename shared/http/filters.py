@@ -28,7 +28,7 @@ ConsumerFilter = Annotated[
 TypePattern = Query(
     max_length=130,
     pattern=r"^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?)$",
-    description="An event type, or a prefix such as `order.*`.",
+    description="An event type, a prefix such as `order.*`, or `*`.",
 )
 TypeFilter = Annotated[str | None, TypePattern]
 

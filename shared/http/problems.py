@@ -1,12 +1,14 @@
 """RFC 9457 problem documents: every error is one, and none repeats what the client sent."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from shared.errors import (
     Conflict,
@@ -52,8 +54,8 @@ def problem(
     return Response(msgspec.json.encode(document), status, dict(headers or {}), MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of the application with a problem document."""
+def install(app: FastAPI, routes: Sequence[APIRoute]) -> None:
+    """Answer every error of the application with a problem document. `routes` are all that it has."""
 
     @app.exception_handler(LeasehookError)
     async def _known(_request: Request, error: LeasehookError) -> Response:
@@ -77,11 +79,8 @@ def install(app: FastAPI) -> None:
         return problem(status, title, detail, kind=_kind(type(error)), headers=headers, **members)
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> Response:
-        title = {404: "There is no such route", 405: "The route has other methods"}.get(
-            error.status_code, "Refused"
-        )
-        return problem(error.status_code, title, str(error.detail), headers=error.headers)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        return _refusal_of_the_framework(error, _methods_here(routes, request))
 
     @app.exception_handler(Exception)
     async def _unexpected(_request: Request, _error: Exception) -> Response:
@@ -98,6 +97,21 @@ def install(app: FastAPI) -> None:
         return problem(
             422, "The request breaks a rule", "See errors.", kind=_kind(Invalid), errors=errors
         )
+
+
+def _methods_here(routes: Sequence[APIRoute], request: Request) -> list[str]:
+    """What the path may be asked. The framework names the methods of its first route alone."""
+    here = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
+    return sorted(method for route in here for method in route.methods or ())
+
+
+def _refusal_of_the_framework(error: HTTPException, methods: Sequence[str]) -> Response:
+    if error.status_code == 405:
+        names = ", ".join(methods)
+        title, detail = "The route has other methods", f"It has {names}."
+        return problem(405, title, detail, headers={"Allow": names})
+    title = {404: "There is no such route"}.get(error.status_code, "Refused")
+    return problem(error.status_code, title, str(error.detail), headers=error.headers)
 
 
 def _kind(error: type[LeasehookError]) -> str:

@@ -128,7 +128,10 @@ _RETRY_AFTER = {
 }
 _HEADERS: dict[int, dict[str, Any]] = {
     401: {
-        "WWW-Authenticate": {"description": "How to show who you are.", "schema": {"type": "string"}}
+        "WWW-Authenticate": {
+            "description": "How to show who you are.",
+            "schema": {"type": "string"},
+        }
     },
     429: _RETRY_AFTER,
     503: _RETRY_AFTER,

@@ -12,6 +12,7 @@ from shared import event_types
 from shared.domain.matching import MAX_EVENT_TYPE_LENGTH
 from shared.errors import Invalid
 from shared.http.access import Manager, Reader, RuntimeOf
+from shared.http.filters import TypePattern
 from shared.http.pages import Limit, Page
 from shared.http.schemas import problem_responses
 from shared.http.strict import StrictRoute
@@ -197,13 +198,7 @@ def restore_event_type(name: _Name, caller: Manager, runtime: RuntimeOf) -> Row:
 def get_catalogue(
     caller: Reader,
     runtime: RuntimeOf,
-    event_type: Annotated[
-        str,
-        Query(
-            max_length=MAX_EVENT_TYPE_LENGTH + 2,
-            description="A type, a prefix such as `order.*`, or `*`.",
-        ),
-    ] = "*",
+    event_type: Annotated[str, TypePattern] = "*",
 ) -> dict[str, Any]:
     """OpenAPI 3.1 with a webhook for each type that is not archived, for your customers' tools to read."""
     return event_types.catalogue(runtime.database, caller.tenant_id, event_type)

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 
 from infra import check_template
 from infra.check_template import TEMPLATE, Check, Stack, expand, read_template
-from shared.http import publishing
+from shared.http import inbound, publishing
 from tests.support.world import World
 
 Template = dict[str, Any]
@@ -330,7 +330,7 @@ def test_only_who_seals_or_opens_secrets_holds_the_key(stack: Stack) -> None:
         for logical_id, _ in stack.functions()
         if "LEASEHOOK_SECRET_KEY" in stack.environment(logical_id)
     }
-    assert holders == {"ApiFunction", "DrainFunction"}
+    assert holders == {"ApiFunction", "DrainFunction", "IngestFunction"}
 
 
 def test_parameters_that_hold_secrets_are_not_echoed(written: Template) -> None:
@@ -381,9 +381,9 @@ def test_what_publishes_goes_to_ingest_and_everything_else_to_the_api(stack: Sta
     }
     publishing_routes = {
         (method, route.path)
-        for route in publishing.router.routes
+        for route in (*publishing.router.routes, *inbound.router.routes)
         if isinstance(route, APIRoute)
-        for method in route.methods
+        for method in route.methods or ()
     }
     assert routes == publishing_routes | {("X-AMAZON-APIGATEWAY-ANY-METHOD", "/{proxy+}")}
 

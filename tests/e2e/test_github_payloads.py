@@ -1,4 +1,5 @@
-"""Real payloads through the whole product: published over HTTP, delivered by the local runner, verified by others.
+"""Real payloads through the whole product: published over HTTP or received from GitHub, delivered by the local runner,
+verified by others.
 
 The payloads are GitHub's own webhook examples, several hundred, as the npm package has them: their text is cut out of
 its files byte by byte, indentation, Unicode and all.
@@ -11,14 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
-from tests.support.receiver import Receiver
+from tests.support.providers import GITHUB_SECRET, sign
+from tests.support.receiver import Received, Receiver
 
 pytestmark = [
     pytest.mark.npm,
@@ -93,14 +96,7 @@ def test_every_payload_arrives_to_the_byte_and_every_signature_verifies(
     assert len(payloads) > 300
     assert any(not payload.isascii() for _, payload in payloads)
     assert max(len(payload) for _, payload in payloads) > 20_000
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    created = subprocess.run(
-        [LEASEHOOK, "endpoints", "create", "--url", receiver.url("/hook"), "--json"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    secret = json.loads(created.stdout)["secret"]
+    secret = leasehook(tmp_path, "endpoints", "create", "--url", receiver.url("/hook"))["secret"]
 
     sent: dict[str, bytes] = {}
     headers = {"authorization": f"Bearer {running['api_key']}", "content-type": "application/json"}
@@ -121,6 +117,60 @@ def test_every_payload_arrives_to_the_byte_and_every_signature_verifies(
     received = receiver.wait_for(len(sent), timeout_seconds=60)
 
     assert {request.webhook_id: request.body for request in received} == sent
+    verify_with_others(modules, secret, received)
+
+
+def test_every_payload_that_github_signs_goes_out_to_the_byte_under_our_signature(
+    running: dict[str, str],
+    receiver: Receiver,
+    payloads: list[tuple[str, bytes]],
+    modules: Path,
+    tmp_path: Path,
+) -> None:
+    secret = leasehook(
+        *(tmp_path, "endpoints", "create", "--url", receiver.url("/hook")),
+        *("--event-types", "github.*"),
+    )["secret"]
+    source = leasehook(
+        *(tmp_path, "sources", "create", "--provider", "github", "--secret", GITHUB_SECRET),
+        *("--event-type-prefix", "github"),
+    )
+
+    sent: dict[str, bytes] = {}
+    with httpx.Client(base_url=running["url"], trust_env=False) as client:
+        for event_type, payload in payloads:
+            signed = sign("github", payload, event=event_type.removeprefix("github."))
+            headers = dict(signed.headers)
+            first, again = (
+                client.post(source["path"], content=payload, headers=headers) for _ in range(2)
+            )
+            for response, verdict in ((first, "accepted"), (again, "duplicate")):
+                assert response.status_code == 200, response.text
+                assert response.headers["leasehook-verdict"] == verdict
+            sent[first.headers["leasehook-event-id"]] = payload
+            forged = client.post(source["path"], content=payload + b" ", headers=headers)
+            assert forged.status_code == 401
+
+    received = receiver.wait_for(len(sent), timeout_seconds=60)
+
+    assert len(sent) == len(payloads)
+    assert {request.webhook_id: request.body for request in received} == sent
+    verify_with_others(modules, secret, received)
+
+
+def leasehook(folder: Path, *arguments: str) -> Any:
+    """Run a command on the runner whose state is in `folder`; its document."""
+    done = subprocess.run(
+        [LEASEHOOK, *arguments, "--json"],
+        env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def verify_with_others(modules: Path, secret: str, received: Sequence[Received]) -> None:
+    """Every request verifies by the Python and the JavaScript implementations of the specification."""
     for request in received:
         request.verify(secret)
     requests = [{"headers": r.headers, "body": base64.b64encode(r.body).decode()} for r in received]

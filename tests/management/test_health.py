@@ -17,7 +17,15 @@ def test_openapi_is_served(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{nope", b'{"name": NaN}', b'"\\ud83d"', b"[" * 300 + b"]" * 300, b"\xff", b'{"name": "x"} y']
+    "body",
+    [
+        b"{nope",
+        b'{"name": NaN}',
+        b'"\\ud83d"',
+        b"[" * 300 + b"]" * 300,
+        b"\xff",
+        b'{"name": "x"} y',
+    ],
 )
 def test_what_is_no_json_is_a_problem_that_says_so(api: Api, body: bytes) -> None:
     """WH-042, WH-043, WH-044 in a management call."""

@@ -51,6 +51,11 @@ class Worker:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone. It must not have ended by itself before."""
         assert self._process.poll() is None, "the worker has ended before it was killed"

@@ -112,7 +112,7 @@ CLAIMED = Claimed(
     endpoint_id=ENDPOINT,
     attempt_count=1,
     attempt_base=0,
-        suspect=False,
+    suspect=False,
     content_type="application/json",
     payload='{"a":  "✅"}'.encode(),
     url="https://example.com/hook?a=1",

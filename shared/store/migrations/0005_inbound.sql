@@ -49,7 +49,7 @@ create index source_secrets_by_source on leasehook.source_secrets (source_id);
 -- What came in and was accepted, and how often it came again. At most two rows per event, so that a sender who repeats
 -- himself for ever costs no space.
 create table leasehook.received (
-    id uuid primary key default leasehook.uuid_v7(),
+    id uuid not null default leasehook.uuid_v7(),
     tenant_id uuid not null,
     source_id uuid not null,
     event_id uuid not null,
@@ -60,6 +60,8 @@ create table leasehook.received (
     received_at timestamptz not null default clock_timestamp(),
     last_received_at timestamptz not null default clock_timestamp(),
     times integer not null default 1,
+    -- Lists walk over one source's rows. An index of the ids alone would tempt the planner to walk over everybody's.
+    primary key (source_id, id),
     constraint received_source foreign key (tenant_id, source_id)
         references leasehook.sources (tenant_id, id),
     -- Pruned with its event, and then the provider's id is new again.
@@ -71,8 +73,6 @@ create table leasehook.received (
 
 create unique index received_once on leasehook.received (source_id, dedupe_id, verdict)
 where dedupe_id is not null;
-
-create index received_by_source on leasehook.received (source_id, id);
 
 create index received_by_event on leasehook.received (event_id);
 

@@ -196,7 +196,7 @@ select
 from sight
 left join (
     matching
-    inner join leasehook.received as r on matching.id = r.id
+    inner join leasehook.received as r on r.source_id = %(source_id)s and matching.id = r.id
     inner join leasehook.events as ev on r.event_id = ev.id
 ) on true
 order by r.id desc;
