@@ -33,6 +33,7 @@ bench: env
 	$(BIN)/python -m tests.bench.bench_sender
 	$(BIN)/python -m tests.bench.bench_claim
 	$(BIN)/python -m tests.bench.bench_drain
+	$(BIN)/python -m tests.bench.bench_replay
 
 .PHONY: template
 template: env
