@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from shared.http import schemas
 
-_FRAMEWORK_S_PROBLEMS = ("HTTPValidationError", "ValidationError")
+_FOREIGN_PROBLEMS = ("HTTPValidationError", "ValidationError")
 
 
 def operation_id(route: APIRoute) -> str:
@@ -23,11 +23,11 @@ def install(app: FastAPI) -> None:
         document = generate()
         for path in document["paths"].values():
             for operation in path.values():
-                _drop_framework_s_problem(operation["responses"])
+                _drop_foreign_problem(operation["responses"])
                 for parameter in operation.get("parameters", []):
                     parameter["schema"] = _without_null(parameter["schema"])
         known = document.setdefault("components", {}).setdefault("schemas", {})
-        for name in _FRAMEWORK_S_PROBLEMS:
+        for name in _FOREIGN_PROBLEMS:
             known.pop(name, None)
         known["Problem"] = schemas.PROBLEM
         return document
@@ -35,7 +35,7 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # the framework's documented way to extend it
 
 
-def _drop_framework_s_problem(responses: dict[str, Any]) -> None:
+def _drop_foreign_problem(responses: dict[str, Any]) -> None:
     """It is added to every route with a parameter, also where there is no value that could be wrong."""
     if "application/json" in responses.get("422", {}).get("content", {}):
         del responses["422"]
