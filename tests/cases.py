@@ -7,6 +7,7 @@ table tests/CASES.md; a test compares the two, and fails when a case has no test
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent
@@ -102,6 +103,7 @@ CASES = {
 _CASE = re.compile(r"WH-\d{3}")
 
 
+@cache
 def claims() -> dict[str, list[str]]:
     """Case → the tests that claim it, as pytest names them."""
     found: dict[str, list[str]] = {case: [] for case in CASES}
