@@ -1,5 +1,6 @@
 """One Postgres for the whole run, one database per test, copied from a migrated template."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import Iterator
@@ -74,6 +75,16 @@ def receiver() -> Iterator[Receiver]:
     """A local HTTP server that answers as it is told and remembers what it got."""
     with Receiver() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def lambda_event_loop() -> Iterator[None]:
+    """An event loop of this thread, as a Lambda environment keeps one; Mangum would make one and leave it open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 def temporary_database(server_url: str, template: str) -> Iterator[str]:

@@ -168,6 +168,7 @@ def _read_everything(ear: Ear, ids: dict[str, str]) -> None:
             assert ear.call("GET", path).status_code == 200, operation.name
 
 
+@pytest.mark.usefixtures("lambda_event_loop")
 def test_secrets_are_shown_once_and_written_nowhere(
     *,
     world: World,

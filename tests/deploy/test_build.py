@@ -14,8 +14,8 @@ from infra.check_template import TEMPLATE, expand, read_template
 pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).parent.parent.parent
-MAX_BYTES = 60_000_000
-"""Lambda takes 250 MB; a cold start pays for each of them."""
+MAX_BYTES = 80_000_000
+"""Lambda takes 250 MB. A third is cryptography and jsonschema-rs, which only load where they are needed."""
 
 UNCHECKED_HASH = 0b01
 VARIABLES_FROM_OUTSIDE = {"LAMBDA_PYTHON", "LAMBDA_PLATFORM"}
