@@ -1135,7 +1135,8 @@ def test_retries_of_a_burst_spread_out(world: World, lambdas: Lambdas, receiver:
         int(row["at"].timestamp())
         for row in world.sql("select claimable_at as at from leasehook.deliveries")
     )
-    assert max(seconds.values()) < 100
+    # The expectation is 67 in the fullest second; the exact bound is held by a seeded test of the schedule.
+    assert max(seconds.values()) < 120
     spread = world.one(
         """
         select extract(epoch from min(d.claimable_at - a.started_at))::float8 as least,
