@@ -53,7 +53,9 @@ def system_lookup(host: str) -> Addresses:
 class SystemResolver:
     """`getaddrinfo` on threads, with a short memory.
 
-    Concurrent questions for one name share one lookup, so a name that never answers holds one thread, not all.
+    Concurrent questions for one name share one lookup, so a name that never answers holds one thread, not all; and
+    there may be more threads than a drain has requests in flight, so that nobody's names make others wait. Threads are
+    made when they are needed.
     Answers are kept for `fresh_seconds`; failures are not kept. The threads are daemons: a lookup that hangs for
     half a minute must not hold up the end of the process, which is what `ThreadPoolExecutor` does.
     """
@@ -70,7 +72,7 @@ class SystemResolver:
     )
 
     def __init__(
-        self, *, threads: int = 32, fresh_seconds: float = 5.0, max_names: int = 4096
+        self, *, threads: int = 256, fresh_seconds: float = 5.0, max_names: int = 4096
     ) -> None:
         self._width = threads
         self._fresh_seconds = fresh_seconds

@@ -20,7 +20,7 @@ PAYLOAD = '{"order":"ord_1042","total":1.10,"note":"déjà vu"}'.encode()
 
 
 @pytest.fixture
-def ingest(database_url: str, lambda_event_loop: None) -> Iterator[LambdaHandler]:  # noqa: ARG001
+def ingest(database_url: str, lambda_event_loop: None) -> Iterator[LambdaHandler]:  # noqa: ARG001  # wanted for its effect
     runtime = Runtime(Settings(database_url=database_url))
     yield lambda_handler(lambda: create_app(runtime))
     runtime.database.close()

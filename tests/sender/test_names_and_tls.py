@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from shared.config import Settings
 from shared.domain.outcome import Answered, ErrorKind, Outcome, Unanswered
 from shared.domain.targets import Target, TargetPolicy, parse_target
 from shared.sender import resolver as resolver_module
@@ -170,11 +171,13 @@ class SlowSystem:
         self.asked: list[str] = []
         self.was_asked = threading.Event()
         self.may_answer = threading.Event()
+        self.answered_at_once = ""
 
     def __call__(self, host: str) -> tuple[str, ...]:
         self.asked.append(host)
         self.was_asked.set()
-        self.may_answer.wait(5)
+        if host != self.answered_at_once:
+            self.may_answer.wait(5)
         if host == "broken.example":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return ("127.0.0.1",)
@@ -196,6 +199,22 @@ async def test_concurrent_questions_for_one_name_share_one_lookup(system: SlowSy
     assert await asyncio.gather(*questions) == [("127.0.0.1",)] * 9
     assert await resolver.resolve(NAME) == ("127.0.0.1",)
     assert system.asked == [NAME]
+    resolver.close()
+
+
+async def test_as_many_hanging_names_as_a_drain_has_requests_make_nobody_wait(
+    system: SlowSystem,
+) -> None:
+    system.answered_at_once = NAME
+    resolver = SystemResolver()
+    in_flight = Settings().drain_concurrency
+    hanging = [asyncio.create_task(resolver.resolve(f"{n}.example")) for n in range(in_flight)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        assert await resolver.resolve(NAME) == ("127.0.0.1",)
+    assert not any(task.done() for task in hanging)
+    system.may_answer.set()
+    await asyncio.gather(*hanging)
     resolver.close()
 
 
