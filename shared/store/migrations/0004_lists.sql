@@ -6,11 +6,6 @@ where consumer is not null;
 create index events_by_consumer on leasehook.events (tenant_id, consumer, id)
 where consumer is not null;
 
--- The dead letters as a tenant looks for them. Behind row-level security the planner may use what it knows of nulls, and
--- nothing of an enum's values: `where status = 'dead'` is taken for half of the table there, and its index is avoided.
-create index deliveries_dead_letters on leasehook.deliveries (tenant_id, id)
-where dead_reason is not null;
-
 -- A request for a replay that carries an idempotency key is heeded once. Kept as long as the delivery is.
 create table leasehook.replay_requests (
     delivery_id uuid not null references leasehook.deliveries (id) on delete cascade,

@@ -27,7 +27,7 @@ with looked_at as materialized (
         select d.id, d.event_id, d.endpoint_id, d.finished_at, d.status, d.last_error_kind
         from leasehook.deliveries as d
         where %(walk)s = 'dead'
-            and d.status = 'dead'
+            and d.dead_reason is not null
             and (d.tenant_id, d.id) > (%(tenant_id)s, %(cursor)s)
             and (d.tenant_id, d.id) < (%(tenant_id)s, %(end_id)s)
         order by d.tenant_id, d.id
