@@ -1,15 +1,13 @@
 """Drain: invoked by a schedule, it sends what is due until its time is used."""
 
 import asyncio
-import random
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from shared.courier import Courier
-from shared.dispatch import Tools, drain
+from shared.dispatch import Tools, drain, make_tools
 from shared.runtime import process_runtime
 from shared.sender.transport import Transport
 from shared.telemetry import attempt_log, emit_metrics
@@ -49,14 +47,7 @@ def _runner() -> asyncio.Runner:
 def _tools() -> Tools:
     runtime = process_runtime()
     transport = Transport(runtime.settings.targets, body_cap_bytes=runtime.settings.response_bytes)
-    return Tools(
-        database=runtime.database,
-        courier=Courier(transport, runtime.sealer, _now),
-        settings=runtime.settings,
-        random=random.random,
-        wall_clock=_now,
-        log=attempt_log(sys.stderr),
-    )
+    return make_tools(runtime, transport, attempt_log(sys.stderr), _now)
 
 
 def _now() -> datetime:

@@ -6,14 +6,12 @@ that a receiver that hangs keeps nobody else waiting, and stopping never takes l
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from shared.config import CLAIM_SECONDS
-from shared.courier import Courier
-from shared.dispatch import AttemptLog, Summary, Tools, drain
+from shared.dispatch import AttemptLog, Summary, drain, make_tools
 from shared.runtime import Runtime
 from shared.sender.transport import Transport
 
@@ -36,14 +34,8 @@ async def drain_until(
     """
     settings = replace(runtime.settings, drain_linger_seconds=0.0)
     transport = Transport(settings.targets, body_cap_bytes=settings.response_bytes)
-    tools = Tools(
-        database=runtime.database,
-        courier=Courier(transport, runtime.sealer, _now),
-        settings=settings,
-        random=random.random,
-        wall_clock=_now,
-        log=log,
-    )
+    tools = make_tools(runtime, transport, log, lambda: datetime.now(UTC))
+    tools = replace(tools, settings=settings)
     budget_seconds = (
         _CLAIMING_SECONDS
         + settings.timeout_seconds
@@ -97,7 +89,3 @@ def _add(total: Summary, summary: Summary) -> None:
             continue
         before = getattr(total, name)
         setattr(total, name, max(before, value) if name.endswith("_max") else before + value)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

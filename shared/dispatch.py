@@ -8,6 +8,7 @@ takes more than can start at once; what cannot be finished in time is released.
 import asyncio
 import contextlib
 import logging
+import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,11 +19,12 @@ from typing import Concatenate, ParamSpec, TypeVar, assert_never
 from uuid import UUID
 
 from shared.config import CLAIM_SECONDS, Settings
-from shared.courier import Courier, describe, response_text
+from shared.courier import Courier, Transport, describe, response_text
 from shared.domain.decision import DeadReason, Die, RetryIn, Succeed, judge
 from shared.domain.outcome import Answered, ErrorKind, Outcome, Unanswered
 from shared.domain.retry import Random, Schedule
 from shared.errors import DatabaseUnavailable, StatementRefused
+from shared.runtime import Runtime
 from shared.store import queue
 from shared.store.connection import Connection, Database
 from shared.store.queue import Claimed, ClaimRequest, Harvest, Report, Settlement
@@ -94,6 +96,24 @@ class Tools:
     random: Random
     wall_clock: Callable[[], datetime]
     log: AttemptLog
+
+
+def make_tools(
+    runtime: Runtime, transport: Transport, log: AttemptLog, wall_clock: Callable[[], datetime]
+) -> Tools:
+    """What a drain of this process works with: the runtime's parts, and the system's randomness.
+
+    Raises:
+        ConfigurationError: there is no database URL or no sealing key.
+    """
+    return Tools(
+        database=runtime.database,
+        courier=Courier(transport, runtime.sealer, wall_clock),
+        settings=runtime.settings,
+        random=random.random,
+        wall_clock=wall_clock,
+        log=log,
+    )
 
 
 async def drain(tools: Tools, budget_seconds: float) -> Summary:
