@@ -124,6 +124,7 @@ def run_dev(options: Options, environment: Mapping[str, str], narrator: Narrator
         stack.callback(server.stop)
         settings = {
             "DATABASE_URL": server.url(),
+            "LEASEHOOK_DATABASE_CREDENTIALS": "",
             "LEASEHOOK_SECRET_KEY": _secret_key(environment, options.data_dir / "secret_key"),
             "LEASEHOOK_ALLOW_TARGETS": targets,
         }

@@ -11,6 +11,9 @@ from shared.domain.circuit import CircuitPolicy
 from shared.domain.retry import DEFAULT_SCHEDULE, Schedule
 from shared.domain.targets import TargetPolicy, parse_networks
 from shared.errors import ConfigurationError
+from shared.secret_values import SecretReference, parse_reference
+from shared.store.credentials import SETTING as CREDENTIALS_KEY
+from shared.store.credentials import Credentials, FromSecret, parse_credentials
 
 MAX_TIMEOUT_SECONDS = 30
 """No endpoint's attempt may take longer."""
@@ -21,6 +24,7 @@ CLAIM_SECONDS = 1.0
 # `int` and `float` also take underscores and other scripts' digits, and refuse thousands of digits with words of their own.
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
+_SEALING_KEY = "LEASEHOOK_SECRET_KEY"
 _SEALING_KEY_FORM = "the base64 of 32 random bytes (openssl rand -base64 32); several, separated by commas, to rotate"
 
 
@@ -65,7 +69,12 @@ def _targets(text: str) -> TargetPolicy:
         raise ValueError(f"networks separated by commas ({error})") from None
 
 
-def _secret_keys(text: str) -> tuple[bytes, ...]:
+def parse_secret_keys(text: str) -> tuple[bytes, ...]:
+    """Sealing keys from their text; empty if there is none.
+
+    Raises:
+        ValueError: one is no base64 of 32 bytes; the message says what is expected.
+    """
     keys = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         try:
@@ -76,6 +85,10 @@ def _secret_keys(text: str) -> tuple[bytes, ...]:
             raise ValueError(_SEALING_KEY_FORM)
         keys.append(key)
     return tuple(keys)
+
+
+def _secret_keys(text: str) -> tuple[bytes, ...] | SecretReference:
+    return parse_reference(_SEALING_KEY, text) or parse_secret_keys(text)
 
 
 def _setting(
@@ -99,14 +112,36 @@ class Settings:
     """The settings in force. `Settings.read(os.environ)` reads them; `Settings()` holds the defaults."""
 
     database_url: str = _setting(
-        "DATABASE_URL", _text, "", "PostgreSQL connection URL. Required.", secret=True
+        "DATABASE_URL",
+        _text,
+        "",
+        "PostgreSQL connection URL. Required, unless a secret says all of it.",
+        secret=True,
     )
-    secret_keys: tuple[bytes, ...] = _setting(
-        "LEASEHOOK_SECRET_KEY",
+    database_credentials: Credentials = _setting(
+        CREDENTIALS_KEY,
+        parse_credentials,
+        "",
+        "Where the database's password comes from if not from the URL: `secretsmanager:` and a name or ARN, `ssm:` and "
+        "a parameter's name, or `iam`. A secret holds a connection URL, RDS's JSON or a password; DATABASE_URL says "
+        "what it lacks.",
+    )
+    # With a second for cancelling and a cold start before it, less than the 15 that ingest has for its answer; and enough
+    # for the largest batch, 1000 events, to reach 50 endpoints each on a small database.
+    statement_timeout_seconds: float = _setting(
+        "LEASEHOOK_STATEMENT_TIMEOUT_SECONDS",
+        _number(0.1, 900),
+        "10",
+        "A statement that takes longer is cancelled, and its connection replaced. Migrations have no limit, steps of "
+        "the upkeep a minute.",
+    )
+    secret_keys: tuple[bytes, ...] | SecretReference = _setting(
+        _SEALING_KEY,
         _secret_keys,
         "",
-        "Seals signing secrets and custom headers at rest: base64 of 32 bytes. Required to send and to create "
-        "endpoints. To rotate, put the new key before the old one, separated by a comma.",
+        "Seals signing secrets and custom headers at rest: base64 of 32 bytes, or where it is: `secretsmanager:` and a "
+        "name or ARN, `ssm:` and a parameter's name. Required to send and to create endpoints. To rotate, put the new "
+        "key before the old one, separated by a comma.",
         secret=True,
     )
     targets: TargetPolicy = _setting(
@@ -279,27 +314,25 @@ class Settings:
         return CircuitPolicy(self.circuit_failures, self.circuit_cooldowns_seconds)
 
     def require_database_url(self) -> str:
-        """The database URL.
+        """The database URL; empty only where a secret may say all of it.
 
         Raises:
             ConfigurationError: it is not set.
         """
-        if not self.database_url:
+        if not self.database_url and not isinstance(self.database_credentials, FromSecret):
             raise ConfigurationError(
                 "DATABASE_URL: expected postgresql://user:password@host:5432/database, got nothing"
             )
         return self.database_url
 
-    def require_secret_keys(self) -> tuple[bytes, ...]:
-        """The keys that seal secrets: the first one seals, all of them open.
+    def require_secret_keys(self) -> tuple[bytes, ...] | SecretReference:
+        """The keys that seal secrets (the first one seals, all of them open), or where they are.
 
         Raises:
             ConfigurationError: none is set.
         """
         if not self.secret_keys:
-            raise ConfigurationError(
-                f"LEASEHOOK_SECRET_KEY: expected {_SEALING_KEY_FORM}, got nothing"
-            )
+            raise ConfigurationError(f"{_SEALING_KEY}: expected {_SEALING_KEY_FORM}, got nothing")
         return self.secret_keys
 
     def _check_leases(self) -> None:

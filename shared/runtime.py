@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from shared.config import Settings
+from shared.config import Settings, parse_secret_keys
 from shared.crypto import Sealer
+from shared.errors import ConfigurationError
+from shared.secret_values import SecretReference, SecretValues
 from shared.store.connection import Database
 
 
@@ -28,12 +30,43 @@ class Runtime:
     @cached_property
     def database(self) -> Database:
         """The connections."""
-        return Database(self.settings.require_database_url())
+        settings = self.settings
+        return Database(
+            settings.require_database_url(),
+            settings.database_credentials,
+            secrets=self._secrets,
+            statement_seconds=settings.statement_timeout_seconds,
+        )
 
     @cached_property
     def sealer(self) -> Sealer:
-        """Seals and opens secrets."""
-        return Sealer(self.settings.require_secret_keys())
+        """Seals and opens secrets, with keys that are fetched once where the setting says where they are.
+
+        Raises:
+            ConfigurationError: there is no key, or none that is one; the next call looks again.
+            DatabaseUnavailable: the store of the key did not answer; likewise.
+        """
+        keys = self.settings.require_secret_keys()
+        if isinstance(keys, SecretReference):
+            keys = self._fetched_keys(keys)
+        return Sealer(keys)
+
+    @cached_property
+    def _secrets(self) -> SecretValues:
+        return SecretValues()
+
+    def _fetched_keys(self, reference: SecretReference) -> tuple[bytes, ...]:
+        try:
+            keys = parse_secret_keys(self._secrets.value(reference))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{reference.setting}: expected {error}, got a secret that is not shown"
+            ) from None
+        if not keys:
+            raise ConfigurationError(
+                f"{reference.setting}: expected a secret with a key in it, got nothing"
+            )
+        return keys
 
 
 @cache

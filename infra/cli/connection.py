@@ -28,9 +28,11 @@ def found_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """What a running `leasehook dev` adds to the environment; what is set there already stays.
 
     Raises:
-        ConfigurationError: DATABASE_URL is not set, and no `leasehook dev` is running.
+        ConfigurationError: DATABASE_URL is not set nor a secret in its stead, and no `leasehook dev` is running.
     """
     database_url = environment.get("DATABASE_URL", "").strip()
+    if environment.get("LEASEHOOK_DATABASE_CREDENTIALS", "").strip() and not database_url:
+        return {}
     states = live_states(state_directory(environment))
     if database_url:
         states = [state for state in states if state.database_url == database_url]

@@ -94,6 +94,8 @@ def examine(open_runtime: Callable[[], Runtime]) -> Iterator[Check]:
     yield diagnosis.judge_settings(runtime.settings)
     try:
         yield from _examine_database(runtime)
+    except ConfigurationError as error:
+        yield Check("configuration", Verdict.FAIL, str(error))
     except DatabaseUnavailable as error:
         yield Check(
             "database",

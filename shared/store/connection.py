@@ -1,34 +1,29 @@
-"""Connections: one per Lambda environment, checked before use without a round trip, replaced when dead."""
+"""Connections: one per Lambda environment, checked before use without a round trip, replaced when dead or too old."""
 
-import select
+import copy
+import selectors
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import dict_row
 
-from shared.errors import ConfigurationError, DatabaseUnavailable
+from shared.errors import DatabaseUnavailable
+from shared.secret_values import SecretValues
+from shared.store.connector import Connector, Parameters
+from shared.store.credentials import Credentials, InUrl
+from shared.store.deadline import BoundedConnection
 from shared.store.queries import query
 
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
 
-# A black-holed connection is noticed within about five seconds instead of a minute and more.
-_NETWORK = {
-    "connect_timeout": "5",
-    "keepalives": "1",
-    "keepalives_idle": "10",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "5000",
-    "target_session_attrs": "read-write",
-    "application_name": "leasehook",
-}
+_IDLE_SECONDS = 240.0
+"""NAT gateways and load balancers forget a connection that was silent for 350 seconds, and tell nobody."""
 
 # Not the caller's fault, and gone after a while: the server is stopping, full, read-only after a failover,
 # out of memory, or a statement ran into a timeout, a deadlock or a serialization failure.
@@ -51,31 +46,54 @@ class Database:
     invocation at a time, so it never holds more than one; a local server holds one per busy thread.
     """
 
-    def __init__(self, url: str) -> None:
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # The driver's message repeats the text, which holds a password.
-            raise ConfigurationError(
-                "DATABASE_URL: expected a PostgreSQL connection URL such as "
-                "postgresql://user:password@host:5432/database, got text that is none"
-            ) from None
-        self._parameters: dict[str, Any] = {**_NETWORK, **given}
-        self._idle: list[Connection] = []
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials = InUrl(),  # noqa: B008 - frozen, and has no fields
+        *,
+        secrets: SecretValues | None = None,
+        statement_seconds: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            url: what libpq understands; may lack what the credentials bring along.
+            credentials: where the password comes from.
+            secrets: what fetches it, if it is not in the URL.
+            statement_seconds: how long a statement may take; None is for ever.
+            clock: the wall clock, in seconds. While a Lambda environment is frozen the monotonic clock may stand
+                still with it; the wall clock is put right when it thaws.
+
+        Raises:
+            ConfigurationError: the URL is none, or does not go with the credentials.
+        """
+        self._connector = Connector(url, credentials, secrets or SecretValues())
+        self._statement_seconds = statement_seconds
+        self._clock = clock
+        self._idle: list[tuple[BoundedConnection, float]] = []
         self._lock = threading.Lock()
+
+    def allowing(self, statement_seconds: float | None) -> Self:
+        """The same connections, for statements that may take so long; None is for ever."""
+        other = copy.copy(self)
+        other._statement_seconds = statement_seconds  # noqa: SLF001 - our own
+        return other
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """Borrow a connection in autocommit mode: each statement is its own transaction.
 
         Raises:
-            DatabaseUnavailable: no connection could be made, or the one in use failed. Whether a statement that was
-                under way has been committed is then unknown.
+            DatabaseUnavailable: no connection could be made, or the one in use failed or did not answer in time.
+                Whether a statement that was under way has been committed is then unknown.
+            ConfigurationError: the secret with the password cannot be read, or makes no sense.
         """
         try:
-            connection = self._take() or self._connect()
+            connection = self._take() or self._connector.connect()
         except _PASSING as error:
             raise DatabaseUnavailable(_reason(error)) from None
+        connection.statement_seconds = self._statement_seconds
         try:
             yield connection
         except _PASSING as error:
@@ -122,37 +140,34 @@ class Database:
     def close(self) -> None:
         """Close what is idle."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
+            idle = list(self._idle)
+            self._idle.clear()
+        for connection, _ in idle:
             connection.close()
 
-    def _connect(self) -> Connection:
-        return psycopg.connect(
-            **self._parameters,
-            autocommit=True,
-            # Prepared statements break behind transaction-mode poolers, and gain little at one statement a batch.
-            prepare_threshold=None,
-            row_factory=dict_row,
-        )
+    @property
+    def _parameters(self) -> Parameters:
+        return self._connector.parameters()
 
-    def _take(self) -> Connection | None:
+    def _take(self) -> BoundedConnection | None:
         while True:
             with self._lock:
                 if not self._idle:
                     return None
-                connection = self._idle.pop()
-            if _is_alive(connection):
+                connection, idle_since = self._idle.pop()
+            # Backwards, the clock was put right, and nobody knows.
+            if 0 <= self._clock() - idle_since <= _IDLE_SECONDS and _is_alive(connection):
                 return connection
             connection.close()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: BoundedConnection) -> None:
         idle = psycopg.pq.TransactionStatus.IDLE
         if connection.closed or connection.info.transaction_status != idle:
             # In the middle of something: an interrupted statement must not leak into the next use.
             connection.close()
             return
         with self._lock:
-            self._idle.append(connection)
+            self._idle.append((connection, self._clock()))
 
 
 def fetch(connection: Connection, name: str, parameters: Mapping[str, Any]) -> list[Row]:
@@ -171,8 +186,10 @@ def _is_alive(connection: Connection) -> bool:
     """
     if connection.closed:
         return False
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    return not readable
+    # Not `select`, which refuses the descriptors above 1023 that a busy drain's sockets reach.
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        return not selector.select(0)
 
 
 def _reason(error: psycopg.Error) -> str:

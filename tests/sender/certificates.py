@@ -74,6 +74,11 @@ class Authority:
         context.load_verify_locations(cadata=pem)
         return context
 
+    def file(self, path: Path) -> Path:
+        """The authority's own certificate in a file, for clients that want one."""
+        path.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+        return path
+
     def server(
         self, *names: str, expired: bool = False, self_signed: bool = False
     ) -> ssl.SSLContext:

@@ -1,5 +1,6 @@
 """Connections: lent to one at a time, checked before use, never handed on in the middle of something."""
 
+import os
 import threading
 
 import psycopg
@@ -43,6 +44,55 @@ def test_a_connection_that_dies_in_use_is_one_failure_and_then_forgotten(
     with pytest.raises(DatabaseUnavailable, match="57P01"), database.connection() as connection:
         connection.execute("select pg_terminate_backend(pg_backend_pid())")
     assert pid(database)
+
+
+def test_a_connection_that_was_idle_for_long_is_replaced_and_not_trusted(
+    database_url: str,
+) -> None:
+    """NAT gateways forget silent connections, and a frozen environment sends no keepalives."""
+    now = 1_000_000.0
+    database = Database(database_url, clock=lambda: now)
+    first = pid(database)
+    for _ in range(3):
+        now += 240
+        assert pid(database) == first, "each use begins a new wait"
+    now += 240.1
+    second = pid(database)
+    assert second != first
+    now -= 60
+    assert pid(database) != second, "a clock that was put back says nothing about the wait"
+    database.close()
+
+
+def test_a_database_of_many_hosts_is_found_behind_those_that_are_down(database_url: str) -> None:
+    server = psycopg.conninfo.conninfo_to_dict(database_url)
+    database = Database(
+        psycopg.conninfo.make_conninfo(
+            database_url,
+            host=f"127.0.0.1,{server['host']},127.0.0.1",
+            port=f"1,{server['port']},2",
+        )
+    )
+    assert pid(database) == pid(database)
+    database.close()
+
+
+def test_a_connection_is_checked_whatever_its_descriptor(database: Database) -> None:
+    """`select` takes none above 1023, and a drain may have more sockets than that."""
+    resource = pytest.importorskip("resource")
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < 2048:
+        pytest.skip("this machine allows no such descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, 2048), most))
+    null = os.open(os.devnull, os.O_RDONLY)
+    taken = [os.dup(null) for _ in range(1100)]
+    try:
+        first = pid(database)
+        assert pid(database) == first
+    finally:
+        for descriptor in [null, *taken]:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 def test_an_error_leaves_a_clean_connection(world: World) -> None:

@@ -11,6 +11,8 @@ from shared.config import CLAIM_SECONDS, MAX_TIMEOUT_SECONDS, Settings, describe
 from shared.domain.circuit import CircuitPolicy
 from shared.domain.retry import DEFAULT_SCHEDULE, Schedule
 from shared.errors import ConfigurationError
+from shared.secret_values import SecretReference, SecretStore
+from shared.store.credentials import Credentials, FromSecret, IamToken, InUrl
 
 KEY = base64.b64encode(b"k" * 32).decode()
 OTHER_KEY = base64.b64encode(b"o" * 32).decode()
@@ -36,9 +38,11 @@ RANGES = {
     "LEASEHOOK_IDEMPOTENCY_DAYS": ("idempotency_days", "1", "3650"),
     "LEASEHOOK_DISABLE_AFTER_DAYS": ("disable_after_days", "1", "3650"),
     "LEASEHOOK_MAINTAIN_BUDGET_SECONDS": ("maintain_budget_seconds", "1", "900"),
+    "LEASEHOOK_STATEMENT_TIMEOUT_SECONDS": ("statement_timeout_seconds", "0.1", "900"),
 }
 OTHER_KEYS = {
     "DATABASE_URL",
+    "LEASEHOOK_DATABASE_CREDENTIALS",
     "LEASEHOOK_SECRET_KEY",
     "LEASEHOOK_ALLOW_TARGETS",
     "LEASEHOOK_RETRY_DELAYS_SECONDS",
@@ -51,6 +55,10 @@ ROOMY = {
     "LEASEHOOK_LEASE_SECONDS": "3600",
     "LEASEHOOK_SETTLE_MARGIN_SECONDS": "0.1",
 }
+
+
+def credentials_in(store: SecretStore, name: str) -> SecretReference:
+    return SecretReference("LEASEHOOK_DATABASE_CREDENTIALS", store, name)
 
 
 def refusal(environment: dict[str, str]) -> str:
@@ -239,6 +247,63 @@ def test_what_is_required_is_asked_for_by_its_key_when_it_is_needed() -> None:
         Settings.read({"LEASEHOOK_SECRET_KEY": " , "}).require_secret_keys()
     url = "postgresql://db/leasehook"
     assert Settings.read({"DATABASE_URL": url}).require_database_url() == url
+
+
+@pytest.mark.parametrize(
+    ("text", "credentials"),
+    [
+        ("", InUrl()),
+        ("iam", IamToken()),
+        (
+            "ssm:/leasehook/db",
+            FromSecret(credentials_in(SecretStore.PARAMETER_STORE, "/leasehook/db")),
+        ),
+        (
+            "secretsmanager:arn:aws:secretsmanager:eu-west-1:1:secret:db-AbCdEf",
+            FromSecret(
+                credentials_in(
+                    SecretStore.SECRETS_MANAGER,
+                    "arn:aws:secretsmanager:eu-west-1:1:secret:db-AbCdEf",
+                )
+            ),
+        ),
+    ],
+)
+def test_the_databases_credentials_come_from_the_url_a_secret_or_iam(
+    text: str, credentials: Credentials
+) -> None:
+    assert (
+        Settings.read({"LEASEHOOK_DATABASE_CREDENTIALS": text}).database_credentials == credentials
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["IAM", "secret:x", "secretsmanager", "secretsmanager:", "ssm: ", "ssm:a b", "vault:x"]
+)
+def test_other_credentials_are_refused_with_the_forms_there_are(text: str) -> None:
+    message = refusal({"LEASEHOOK_DATABASE_CREDENTIALS": text})
+    assert message.startswith("LEASEHOOK_DATABASE_CREDENTIALS: expected ")
+    assert "secretsmanager:<name or ARN> or ssm:<parameter name>" in message
+    assert message.endswith(f", got {text.strip()!r}")
+
+
+def test_with_a_secret_the_url_may_be_empty() -> None:
+    for text in ("secretsmanager:db", "ssm:db"):
+        settings = Settings.read({"LEASEHOOK_DATABASE_CREDENTIALS": text})
+        assert settings.require_database_url() == ""
+    with pytest.raises(ConfigurationError, match="DATABASE_URL"):
+        Settings.read({"LEASEHOOK_DATABASE_CREDENTIALS": "iam"}).require_database_url()
+
+
+def test_the_sealing_key_may_be_where_it_is_kept() -> None:
+    settings = Settings.read({"LEASEHOOK_SECRET_KEY": "secretsmanager:leasehook/key"})
+    assert settings.require_secret_keys() == SecretReference(
+        "LEASEHOOK_SECRET_KEY", SecretStore.SECRETS_MANAGER, "leasehook/key"
+    )
+    assert refusal({"LEASEHOOK_SECRET_KEY": "secretsmanager:"}) == (
+        "LEASEHOOK_SECRET_KEY: expected secretsmanager:<name or ARN> or ssm:<parameter name>, "
+        "got a value that is not shown"
+    )
 
 
 @given(st.dictionaries(st.sampled_from([key for key, _, _ in describe()]), st.text(max_size=20)))
