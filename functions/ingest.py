@@ -4,7 +4,7 @@ from fastapi import FastAPI
 
 from shared.http import inbound, publishing
 from shared.http.app import make_app
-from shared.http.gateway import lambda_handler
+from shared.http.gateway import lambda_handler, observed
 from shared.management import health
 from shared.runtime import Runtime, process_runtime
 
@@ -16,4 +16,4 @@ def create_app(runtime: Runtime) -> FastAPI:
     return make_app(runtime, ROUTERS)
 
 
-handler = lambda_handler(lambda: create_app(process_runtime()))
+handler = observed("ingest", lambda_handler(lambda: create_app(process_runtime())))

@@ -1,15 +1,19 @@
 """Maintain: invoked by schedules, it measures the queue, steps bulk replays, prunes, and disables what has failed for days."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from shared import replay
+from shared.function_log import FunctionLog
 from shared.maintenance import maintain, queue_health
 from shared.runtime import process_runtime
 from shared.telemetry import emit_metrics
 
+_log = logging.getLogger(__name__)
+_function_log = FunctionLog("maintain")
 _SHUTDOWN_SECONDS = 5.0
 _REPLAY_SECONDS = 40.0
 """Less than the minute after which the next run goes on."""
@@ -21,13 +25,19 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
 
     `{"only": ["health", "replays"]}` leaves the upkeep out: that is cheap enough for every minute.
     """
+    with _function_log.invocation(context):
+        answer = _run(_parts(event), context)
+        _log.info("maintained", extra=answer)
+        return answer
+
+
+def _run(parts: tuple[str, ...], context: Any) -> dict[str, Any]:  # noqa: ANN401  # Lambda's, or nothing
     runtime = process_runtime()
     settings = runtime.settings
     budget_seconds = settings.maintain_budget_seconds
     if context is not None:
         left_seconds = context.get_remaining_time_in_millis() / 1000
         budget_seconds = min(budget_seconds, left_seconds - _SHUTDOWN_SECONDS)
-    parts = _parts(event)
     answer: dict[str, Any] = {}
     if "health" in parts:
         health = queue_health(runtime.database)

@@ -312,7 +312,14 @@ class _Drain:
         except Exception as error:  # noqa: BLE001
             # A fault of ours in one delivery must not cost the others theirs.
             _log.exception(
-                "attempt failed inside Leasehook", extra={"delivery_id": str(claimed.delivery_id)}
+                "attempt failed inside Leasehook",
+                extra={
+                    "correlation_id": claimed.delivery_id,
+                    "delivery_id": claimed.delivery_id,
+                    "event_id": claimed.event_id,
+                    "endpoint_id": claimed.endpoint_id,
+                    "tenant_id": claimed.tenant_id,
+                },
             )
             outcome = Unanswered(ErrorKind.INTERNAL, type(error).__name__)
         duration_ms = round((self._loop.time() - started_at) * 1000)
@@ -433,7 +440,11 @@ class _Drain:
                 self._count([report], await self._written([report]))
             except (StatementRefused, DatabaseUnavailable):
                 _log.exception(
-                    "a result could not be written", extra={"delivery_id": str(report.delivery_id)}
+                    "a result could not be written",
+                    extra={
+                        "correlation_id": report.delivery_id,
+                        "delivery_id": report.delivery_id,
+                    },
                 )
                 self._summary.unsettled += 1
 

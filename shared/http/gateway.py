@@ -4,17 +4,21 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastapi import FastAPI
 from mangum import Mangum
 from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
+
+from shared.function_log import FunctionLog
+from shared.telemetry import emit_metrics
 
 LambdaEvent = dict[str, Any]
 LambdaResponse = dict[str, Any]
 LambdaHandler = Callable[[Any, Any], LambdaResponse]
 
 _PROBLEM = {"content-type": "application/problem+json"}
+_MAX_CORRELATION_ID = 256
 # Everything else goes back as base64, which a REST API without binary media types does not decode.
 _TEXT = [*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"]
 
@@ -39,7 +43,47 @@ def lambda_handler(make_app: Callable[[], FastAPI]) -> LambdaHandler:
     return handler
 
 
-def _is_http(event: object) -> bool:
+def observed(service: str, handler: LambdaHandler) -> LambdaHandler:
+    """A handler whose lines carry the request's correlation id, and whose 5xx answers are counted as `ServerErrors`.
+
+    Lambda counts neither those answers nor what else the application answers as errors of the function.
+    """
+    log = FunctionLog(service)
+
+    def observed_handler(event: Any, context: Any) -> LambdaResponse:  # noqa: ANN401  # whatever Lambda is invoked with
+        with log.invocation(context, correlation_id(event)):
+            try:
+                answer = handler(event, context)
+            except Exception:
+                emit_metrics(None, service, {"server_errors": 1})
+                raise
+            if answer.get("statusCode", 0) >= 500:
+                emit_metrics(None, service, {"server_errors": 1})
+            return answer
+
+    return observed_handler
+
+
+def correlation_id(event: object) -> str | None:
+    """The id under which a request is known to what carried it; None for whatever is no request.
+
+    API Gateway (HTTP and REST) and function URLs give each request one, which is in the gateway's access log, too. A load
+    balancer only has the trace's, part of which its client may choose. The places are those of
+    `aws_lambda_powertools.logging.correlation_paths`.
+    """
+    if not _is_http(event):
+        return None
+    found = event["requestContext"].get("requestId")
+    if found is None and "elb" in event["requestContext"]:
+        single, multiple = event.get("headers"), event.get("multiValueHeaders")
+        if isinstance(single, Mapping):
+            found = single.get("x-amzn-trace-id")
+        elif isinstance(multiple, Mapping):
+            found = next(iter(multiple.get("x-amzn-trace-id") or ()), None)
+    return found[:_MAX_CORRELATION_ID] if isinstance(found, str) and found else None
+
+
+def _is_http(event: object) -> TypeGuard[LambdaEvent]:
     """The shapes that Mangum tells apart: load balancer, REST API, HTTP API and function URL."""
     if not isinstance(event, Mapping):
         return False

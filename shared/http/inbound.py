@@ -1,5 +1,6 @@
 """`POST /in/{slug}`: the address that a provider sends its webhooks to."""
 
+import logging
 import time
 from collections import defaultdict
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ _HEADERS: dict[str, Any] = {
 
 
 router = APIRouter(tags=["inbound"])
+
+_log = logging.getLogger(__name__)
 
 
 def _gateway(request: Request, runtime: RuntimeOf) -> Gateway:
@@ -64,6 +67,14 @@ def receive_webhook(
         raise TooLarge(f"a webhook may have {most} bytes")
     match gateway.receive(slug, _headers(request), body):
         case Accepted() as accepted:
+            _log.info(
+                "received",
+                extra={
+                    "event_id": accepted.event_id,
+                    "deliveries": accepted.delivery_count,
+                    "duplicate": accepted.duplicate,
+                },
+            )
             # Without a body: some providers show it to their users.
             verdict = "duplicate" if accepted.duplicate else "accepted"
             event_id = str(accepted.event_id)

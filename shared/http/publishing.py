@@ -1,5 +1,6 @@
 """The routes that publish. They read their bodies as bytes, because the payload's bytes are kept."""
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
@@ -17,6 +18,8 @@ from shared.runtime import Runtime
 from shared.store.publishing import Published, authorize
 
 router = APIRouter(tags=["publish"])
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _Body = Annotated[bytes, Depends(raw_body)]
@@ -46,6 +49,7 @@ def publish_event(runtime: RuntimeOf, known: _Known, body: _Body, key_hash: _Key
     """Answers after the commit."""
     event = _read(runtime, read_event, body, key_hash)
     published = publish(runtime.database, known, key_hash, event)
+    _tell(published)
     return _accepted(_result(published), repeated=published.repeated)
 
 
@@ -66,6 +70,8 @@ def publish_events(runtime: RuntimeOf, known: _Known, body: _Body, key_hash: _Ke
     """All of them or none; the answer has their order."""
     events = _read(runtime, read_batch, body, key_hash)
     published = publish_batch(runtime.database, known, key_hash, events)
+    for each in published:
+        _tell(each)
     return _accepted({"events": [_result(each) for each in published]})
 
 
@@ -82,6 +88,18 @@ def _read(
 
 def _result(published: Published) -> dict[str, object]:
     return {"id": str(published.event_id), "deliveries": published.delivery_count}
+
+
+def _tell(published: Published) -> None:
+    """A line from which the attempts are found, by the event's id; nothing of what the event says."""
+    _log.info(
+        "published",
+        extra={
+            "event_id": published.event_id,
+            "deliveries": published.delivery_count,
+            "repeated": published.repeated,
+        },
+    )
 
 
 def _accepted(document: dict[str, object], *, repeated: bool = False) -> Response:

@@ -70,7 +70,9 @@ def test_the_health_sample_is_answered(ingest: LambdaHandler) -> None:
     assert (answer["statusCode"], json.loads(answer["body"])) == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize("name", ["schedule-drain", "schedule-maintain", "schedule-health"])
+@pytest.mark.parametrize(
+    "name", ["schedule-drain", "drain-once", "schedule-maintain", "schedule-health"]
+)
 def test_a_schedule_pointed_at_ingest_is_ignored(ingest: LambdaHandler, name: str) -> None:
     """WH-027."""
     assert ingest(sample(name), SimpleNamespace()) == {"ignored": "not an HTTP request"}

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from tests.support.lambdas import Lambdas, in_step, wait_until_somebody_waits_fo
 from tests.support.receiver import Answer, Received, Receiver, answer
 from tests.support.world import World
 
+EVENTS = Path(__file__).parent.parent / "events"
 HOUR = 3600.0
 CANARY = "canary-7f3a"
 
@@ -615,8 +617,9 @@ def test_a_drain_logs_a_line_per_attempt_and_prints_its_metrics(
     lambdas.drain()
 
     out, err = capfd.readouterr()
-    lines = [json.loads(line) for line in err.splitlines()]
-    assert {(line["verb"], line["status_code"], line["level"]) for line in lines} == {
+    *lines, last = [json.loads(line) for line in err.splitlines()]
+    assert (last["message"], last["succeeded"], last["retried"]) == ("drained", 1, 1)
+    assert {(line["outcome"], line["status_code"], line["level"]) for line in lines} == {
         ("succeed", 200, "INFO"),
         ("retry", 500, "WARNING"),
     }
@@ -627,6 +630,36 @@ def test_a_drain_logs_a_line_per_attempt_and_prints_its_metrics(
     assert metrics["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Leasehook"
     assert (metrics["Succeeded"], metrics["Retried"]) == ([1.0], [1.0])
     assert metrics["service"] == "drain"
+
+
+LINGERING = {"LEASEHOOK_DRAIN_LINGER_SECONDS": "85", "LEASEHOOK_TIMEOUT_SECONDS": "1"}
+SHORTEST = 1 + 5 + 1 + 2
+"""What a drain keeps free: an attempt's time, the settle margin, the claim's and that for returning."""
+
+
+def test_a_drain_that_is_asked_to_run_once_ends_when_nothing_is_due(
+    world: World, lambdas: Lambdas, receiver: Receiver
+) -> None:
+    """The sample of tests/events; the schedule's drain polls on until its time is used."""
+    lambdas.deploy(**LINGERING)
+    once = json.loads((EVENTS / "drain-once.json").read_text())
+    world.endpoint(receiver.url())
+    for _ in range(2):
+        world.publish_many(3)
+        summary = lambdas.warm("drain").invoke(once, FakeContext.lasting(60))
+        assert (summary["stopped"], summary["succeeded"]) == ("idle", 3)
+
+    lingering = lambdas.warm("drain").invoke(SCHEDULE, FakeContext.lasting(SHORTEST + 0.3))
+    assert lingering["stopped"] == "time"
+
+
+def test_whatever_else_a_drain_is_sent_it_runs_as_scheduled(lambdas: Lambdas) -> None:
+    lambdas.deploy(**LINGERING)
+    values: list[object] = [False, 1, "true", None, {}, [True]]
+    events: list[object] = [*({"once": value} for value in values), {"Once": True}, ["once"], 1]
+    for event in events:
+        summary = lambdas.warm("drain").invoke(event, FakeContext.lasting(SHORTEST + 0.2))
+        assert summary["stopped"] == "time", event
 
 
 def test_further_drains_send_nothing_twice(
