@@ -2,6 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+SAM_PYTHON ?= python3.13
+SAM_VENV := .venv-sam
+SAM := $(SAM_VENV)/.ready
 
 .PHONY: env
 env: $(STAMP)
@@ -22,6 +25,30 @@ run: env
 test: env
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
+# What needs a Docker engine. Images are pulled, or, with IMAGES=build, made of files of this machine (Debian's packages
+# busybox-static and postgresql-15, the wheel's Postgres 16 and 18, a CPython 3.13), and root gets an engine started.
+IMAGES ?= pull
+WITH_ENGINE = env -u DATABASE_URL IMAGES=$(IMAGES) $(BIN)/python -m tests.e2e.with_engine
+
+# The store and its crashes, on servers in containers. `make -k` goes on after a version that fails.
+.PHONY: test-postgres
+test-postgres: test-postgres-15 test-postgres-16 test-postgres-18
+
+test-postgres-%: env
+	LEASEHOOK_TEST_POSTGRES_IMAGE=postgres:$* $(WITH_ENGINE) postgres:$* -- \
+		$(BIN)/pytest -n 2 --dist loadfile tests/store tests/crash $(ARGS)
+
+# `sam build`, and the functions in containers as `sam local` runs them, with Postgres in another.
+.PHONY: e2e-sam
+e2e-sam: env $(SAM)
+	$(WITH_ENGINE) lambda postgres:16 -- $(BIN)/pytest -m engine tests/e2e $(ARGS)
+
+# SAM runs on the Python of the functions. moto answers in place of AWS.
+$(SAM):
+	$(SAM_PYTHON) -m venv $(SAM_VENV)
+	$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check aws-sam-cli moto flask-cors
+	touch $@
+
 .PHONY: lint
 lint: env
 	$(BIN)/ruff format --check
@@ -34,6 +61,7 @@ bench: env
 	$(BIN)/python -m tests.bench.bench_claim
 	$(BIN)/python -m tests.bench.bench_drain
 	$(BIN)/python -m tests.bench.bench_replay
+	$(BIN)/python -m tests.bench.bench_imports
 
 .PHONY: template
 template: env

@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from shared.store.connection import Database
 from shared.store.migrations import migrate
 from tests.support.receiver import Receiver
+from tests.support.servers import start_server
 from tests.support.world import World
 
 _SERVER_SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB"}
@@ -19,15 +19,13 @@ _SERVER_SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wa
 
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """DATABASE_URL's server, or an embedded one that does not wait for the disk."""
+    """DATABASE_URL's server, or one of our own that does not wait for the disk."""
     given = os.environ.get("DATABASE_URL")
     if given:
         yield given
         return
-    from infra.postgres import start_postgres
-
-    data_dir: Path = tmp_path_factory.mktemp("postgres")
-    with start_postgres(data_dir, durable=False, settings=_SERVER_SETTINGS) as server:
+    data_dir = tmp_path_factory.mktemp("postgres")
+    with start_server(data_dir, durable=False, settings=_SERVER_SETTINGS) as server:
         yield server.url()
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.postgres import Server, start_postgres
 from tests.support.proxy import Proxy
+from tests.support.servers import PostgresServer, start_server
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def proxy(database_url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="session")
-def durable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def durable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A server of the crash tests' own, which keeps its promises through a crash: they may kill it."""
-    with start_postgres(tmp_path_factory.mktemp("durable-postgres")) as server:
+    with start_server(tmp_path_factory.mktemp("durable-postgres")) as server:
         yield server

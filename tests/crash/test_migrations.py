@@ -7,16 +7,16 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from infra.postgres import Server
 from shared.store.migrations import load
 from tests.support.proxy import Moment, Proxy
+from tests.support.servers import PostgresServer
 from tests.support.workers import Worker
 
 pytestmark = pytest.mark.crash
 
 
 @pytest.fixture
-def virgin_urls(durable_server: Server) -> Iterator[tuple[str, str]]:
+def virgin_urls(durable_server: PostgresServer) -> Iterator[tuple[str, str]]:
     """Two empty databases on a server that has never heard of Leasehook: its role does not exist either."""
     names = [f"virgin_{secrets.token_hex(4)}" for _ in range(2)]
     with psycopg.connect(durable_server.url(), autocommit=True) as connection:

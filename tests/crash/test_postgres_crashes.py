@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from infra.postgres import Server
 from shared.store.connection import Database
 from shared.store.migrations import migrate
 from tests.crash.lambdas import Ingest, drain, publish_over_http
 from tests.support.receiver import Receiver, answer
+from tests.support.servers import PostgresServer
 from tests.support.workers import Worker
 from tests.support.world import World
 
@@ -24,7 +24,7 @@ EVENTS_EACH = 8
 
 
 @pytest.fixture
-def durable_url(durable_server: Server) -> Iterator[str]:
+def durable_url(durable_server: PostgresServer) -> Iterator[str]:
     """A migrated database on the server that may be killed."""
     name = f"durable_{secrets.token_hex(4)}"
     with psycopg.connect(durable_server.url(), autocommit=True) as connection:
@@ -55,7 +55,7 @@ def stored_ids(world: World) -> set[str]:
 
 
 def test_a_drain_whose_postgres_is_killed_ends_well_and_the_next_one_delivers_the_rest(
-    durable_server: Server, durable_world: World, durable_url: str, receiver: Receiver
+    durable_server: PostgresServer, durable_world: World, durable_url: str, receiver: Receiver
 ) -> None:
     gate = receiver.gate()
     receiver.default = gate.then(answer())
@@ -82,7 +82,7 @@ def test_a_drain_whose_postgres_is_killed_ends_well_and_the_next_one_delivers_th
 
 
 def test_a_drain_settles_over_a_new_connection_when_postgres_is_back_in_time(
-    durable_server: Server, durable_world: World, durable_url: str, receiver: Receiver
+    durable_server: PostgresServer, durable_world: World, durable_url: str, receiver: Receiver
 ) -> None:
     gate = receiver.gate()
     receiver.default = gate.then(answer())
@@ -106,7 +106,7 @@ def test_a_drain_settles_over_a_new_connection_when_postgres_is_back_in_time(
 
 
 def test_what_32_publishers_were_promised_survives_a_crash_of_postgres(
-    durable_server: Server, durable_world: World, durable_url: str
+    durable_server: PostgresServer, durable_world: World, durable_url: str
 ) -> None:
     key = durable_world.key()
     restarted = threading.Event()
