@@ -7,7 +7,8 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,8 +76,12 @@ class _Link:
         self._server = server
         self._trap: Trap | None = None
         self._held = b""
+        self._expired = False
 
     def from_client(self, chunk: bytes) -> None:
+        if self._expired:
+            self.reset()
+            return
         if self._trap is None:
             self._trap = next((trap for trap in self._traps if trap._takes(chunk)), None)
             if self._trap is not None:
@@ -102,13 +107,37 @@ class _Link:
         self._client.transport.abort()
         self._server.transport.abort()
 
+    async def closed(self) -> None:
+        """Return when both sides have been told the end."""
+        await asyncio.gather(
+            self._client.wait_closed(), self._server.wait_closed(), return_exceptions=True
+        )
+
+    def finish(self) -> None:
+        """Say to both sides that there is no more to come (FIN)."""
+        self._client.close()
+        self._server.close()
+
+    def reset(self) -> None:
+        """Break with the client (RST), and leave the server."""
+        linger_not_at_all = struct.pack("ii", 1, 0)
+        self._client.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, linger_not_at_all
+        )
+        self.abort()
+
+    def expire(self) -> None:
+        """Say nothing, and answer the next that the client sends with RST; only then leave the server."""
+        self._expired = True
+
     def black_hole(self) -> None:
         """Make the kernel drop whatever arrives from the client, unacknowledged, as a dead route does."""
-        program = ctypes.create_string_buffer(_BPF_RETURN_NOTHING)
-        options = struct.pack("@HL", 1, ctypes.addressof(program))
-        self._client.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, options
-        )
+        _drop_all_that_arrives(self._client)
+
+    def vanish(self) -> None:
+        """Drop whatever arrives from either side: neither learns that there is no way to the other any more."""
+        _drop_all_that_arrives(self._client)
+        _drop_all_that_arrives(self._server)
 
 
 class Proxy:
@@ -191,6 +220,61 @@ class Proxy:
         for link in list(self._links):
             link.black_hole()
 
+    def lead_to(self, database_url: str) -> None:
+        """Take new connections to another server, as a name does that has moved; the present ones stay where they are.
+
+        Database, user and password are still the client's business.
+        """
+        self._target = conninfo_to_dict(database_url)
+
+    def finish(self) -> None:
+        """Close the present connections in good order (FIN); returns when their clients have been told."""
+        self._to(self._links, _Link.finish)
+        self.wait_until_empty()
+
+    def reset(self) -> None:
+        """Break the present connections (RST); returns when their clients have been told."""
+        self._to(self._links, _Link.reset)
+        self.wait_until_empty()
+
+    def wait_until_empty(self, timeout_seconds: float = 15.0) -> None:
+        """Wait until nobody is connected any more: whoever was has been told so."""
+        self._wait_until(lambda: not self._links, timeout_seconds)
+
+    @contextmanager
+    def expiring(self) -> Iterator[None]:
+        """Forget the present connections as a NAT gateway does: unseen, and RST is the answer to their next word."""
+        expired = set(self._links)
+        self._to(expired, _Link.expire)
+        yield
+        self._wait_until(lambda: not expired & self._links)
+
+    @contextmanager
+    def vanishing(self) -> Iterator[None]:
+        """Swallow everything that either side of the present connections sends until the block ends (Linux only).
+
+        Nothing is left of them then: their ports belong to whoever gets them next.
+        """
+        vanished = set(self._links)
+        self._to(vanished, _Link.vanish)
+        yield
+        self._to(vanished, _Link.reset)
+        self._wait_until(lambda: not vanished & self._links)
+
+    def _to(self, links: Iterable[_Link], act: Callable[[_Link], None]) -> None:
+        async def do() -> None:
+            for link in list(links):
+                act(link)
+
+        asyncio.run_coroutine_threadsafe(do(), self._loop).result(15)
+
+    def _wait_until(self, holds: Callable[[], bool], timeout_seconds: float = 15.0) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(self._links)} are still connected")
+            time.sleep(0.005)
+
     @contextmanager
     def _trap(self, trap: Trap) -> Iterator[Trap]:
         self._traps.append(trap)
@@ -226,10 +310,13 @@ class Proxy:
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                self._links.discard(link)
                 for pump in pumps:
                     pump.cancel()
                 link.abort()
+                try:
+                    await link.closed()
+                finally:
+                    self._links.discard(link)
         client.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -238,6 +325,12 @@ class Proxy:
         if host.startswith("/"):
             return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
         return await asyncio.open_connection(host, port)
+
+
+def _drop_all_that_arrives(writer: asyncio.StreamWriter) -> None:
+    program = ctypes.create_string_buffer(_BPF_RETURN_NOTHING)
+    options = struct.pack("@HL", 1, ctypes.addressof(program))
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, options)
 
 
 async def _pump(reader: asyncio.StreamReader, forward: Callable[[bytes], None]) -> None:
