@@ -64,6 +64,7 @@ class Accepted:
     """Committed. A duplicate came before, as the same event, and was not stored again."""
 
     event_id: UUID
+    tenant_id: UUID
     delivery_count: int
     duplicate: bool
 
@@ -204,7 +205,9 @@ class Gateway:
         if row["event_id"] is None:
             # It was disabled or deleted since it was found.
             return Unheard.DISABLED
-        return Accepted(row["event_id"], row["delivery_count"], row["duplicate"])
+        return Accepted(
+            row["event_id"], source["tenant_id"], row["delivery_count"], row["duplicate"]
+        )
 
     def _count(self, source: Row | None, reason: str) -> None:
         tenant_id, source_id = (

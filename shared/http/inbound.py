@@ -71,6 +71,7 @@ def receive_webhook(
                 "received",
                 extra={
                     "event_id": accepted.event_id,
+                    "tenant_id": accepted.tenant_id,
                     "deliveries": accepted.delivery_count,
                     "duplicate": accepted.duplicate,
                 },

@@ -1,7 +1,7 @@
 """The routes that publish. They read their bodies as bytes, because the payload's bytes are kept."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
@@ -49,7 +49,7 @@ def publish_event(runtime: RuntimeOf, known: _Known, body: _Body, key_hash: _Key
     """Answers after the commit."""
     event = _read(runtime, read_event, body, key_hash)
     published = publish(runtime.database, known, key_hash, event)
-    _tell(published)
+    _log.info("published", extra={"event_id": published.event_id, **_told([published])})
     return _accepted(_result(published), repeated=published.repeated)
 
 
@@ -70,8 +70,9 @@ def publish_events(runtime: RuntimeOf, known: _Known, body: _Body, key_hash: _Ke
     """All of them or none; the answer has their order."""
     events = _read(runtime, read_batch, body, key_hash)
     published = publish_batch(runtime.database, known, key_hash, events)
-    for each in published:
-        _tell(each)
+    # One line, whose cost would otherwise be that of a thousand.
+    event_ids = [each.event_id for each in published]
+    _log.info("published", extra={"event_ids": event_ids, **_told(published)})
     return _accepted({"events": [_result(each) for each in published]})
 
 
@@ -90,16 +91,13 @@ def _result(published: Published) -> dict[str, object]:
     return {"id": str(published.event_id), "deliveries": published.delivery_count}
 
 
-def _tell(published: Published) -> None:
-    """A line from which the attempts are found, by the event's id; nothing of what the event says."""
-    _log.info(
-        "published",
-        extra={
-            "event_id": published.event_id,
-            "deliveries": published.delivery_count,
-            "repeated": published.repeated,
-        },
-    )
+def _told(published: Sequence[Published]) -> dict[str, object]:
+    """What a log line says beside the events' ids, by which the attempts are found; nothing of what the events say."""
+    return {
+        "tenant_id": published[0].tenant_id,
+        "deliveries": sum(each.delivery_count for each in published),
+        "repeated": sum(each.repeated for each in published),
+    }
 
 
 def _accepted(document: dict[str, object], *, repeated: bool = False) -> Response:

@@ -40,6 +40,7 @@ class Published:
     """A committed event; `repeated` says that its idempotency key had been used for it before."""
 
     event_id: UUID
+    tenant_id: UUID
     delivery_count: int
     repeated: bool
 
@@ -181,7 +182,10 @@ def _published(rows: Sequence[Row]) -> list[Published]:
     ]
     if refused:
         raise TypesRefused(refused)
-    return [Published(row["event_id"], row["delivery_count"], row["repeated"]) for row in rows]
+    return [
+        Published(row["event_id"], row["tenant_id"], row["delivery_count"], row["repeated"])
+        for row in rows
+    ]
 
 
 @contextmanager

@@ -312,15 +312,17 @@ def test_each_accepted_event_is_told_and_nothing_of_what_it_says(
     for repeated in (False, True):
         _publish(lambdas, event)
         [line] = output.lines("published")
-        assert line.keys() == COMMON | {"event_id", "deliveries", "repeated"}
-        assert (line["deliveries"], line["repeated"]) == (1, repeated)
+        assert line.keys() == COMMON | {"event_id", "tenant_id", "deliveries", "repeated"}
+        assert (line["deliveries"], line["repeated"]) == (1, int(repeated))
+        assert line["tenant_id"] == str(world.tenant_id)
         assert UUID(line["event_id"]) == world.one("select id from leasehook.events")["id"]
 
     batch = {"events": [event, {"type": "order.paid", "payload": CANARY}]}
     answered = json.loads(_publish(lambdas, batch, "/v1/events/batch")["body"])
-    lines = output.lines("published")
-    assert [line["event_id"] for line in lines] == [each["id"] for each in answered["events"]]
-    assert [line["repeated"] for line in lines] == [True, False]
+    [line] = output.lines("published")
+    assert line.keys() == COMMON | {"event_ids", "tenant_id", "deliveries", "repeated"}
+    assert line["event_ids"] == [each["id"] for each in answered["events"]]
+    assert (line["deliveries"], line["repeated"]) == (2, 1)
 
     refused = _publish(lambdas, {"type": CANARY + "!", "payload": 1})
     assert refused["statusCode"] == 422
@@ -343,7 +345,14 @@ def test_what_a_provider_sends_is_told_once_and_nothing_of_what_it_says(
     for duplicate in (False, True):
         lambdas.warm("ingest").invoke(event, Context.lasting(30))
         [line] = output.lines("received")
-        assert line.keys() == COMMON | {"correlation_id", "event_id", "deliveries", "duplicate"}
+        assert line.keys() == COMMON | {
+            "correlation_id",
+            "event_id",
+            "tenant_id",
+            "deliveries",
+            "duplicate",
+        }
+        assert line["tenant_id"] == str(world.tenant_id)
         assert (line["correlation_id"], line["duplicate"]) == ("JKJaXmPL", duplicate)
         assert UUID(line["event_id"]) == world.one("select id from leasehook.events")["id"]
 

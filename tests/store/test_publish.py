@@ -107,7 +107,7 @@ def test_a_repeated_key_with_the_same_event_answers_the_first_result(world: Worl
     world.endpoint()
     first = world.publish(idempotency_key="k")
     again = world.publish(idempotency_key="k")
-    assert again == Published(first.event_id, 1, repeated=True)
+    assert again == Published(first.event_id, first.tenant_id, 1, repeated=True)
     assert world.statuses() == {"pending": 1}
 
 
@@ -265,7 +265,7 @@ def test_a_batch_answers_in_its_order_and_is_stored_whole_or_not_at_all(world: W
     again = publish_batch(
         world.database, key_hash, [events[2], NewEvent("d", b"4", "application/json")]
     )
-    assert again[0] == Published(results[2].event_id, 1, repeated=True)
+    assert again[0] == Published(results[2].event_id, results[2].tenant_id, 1, repeated=True)
     with pytest.raises(Conflict):
         publish_batch(
             world.database,

@@ -11,6 +11,7 @@ with caller as materialized (
 
 select
     answer.event_id,
+    caller.tenant_id,
     answer.delivery_count,
     answer.repeated,
     answer.refused_type,
@@ -93,7 +94,7 @@ turn as materialized (
 ),
 
 published as materialized (
-    select batch.position, result.event_id, result.delivery_count, result.repeated
+    select batch.position, result.event_id, admitted.tenant_id, result.delivery_count, result.repeated
     from admitted
     cross join (select count(*) from turn) as turns
     cross join batch
@@ -114,6 +115,7 @@ select answer.*
 from (
     select
         published.event_id,
+        published.tenant_id,
         published.delivery_count,
         published.repeated,
         null::text as refused_type,
@@ -124,7 +126,7 @@ from (
         published.position
     from published
     union all
-    select null, null, null, refused.name, refused.version, t.schema::text, refused.archived, refused.positions, 0
+    select null, null, null, null, refused.name, refused.version, t.schema::text, refused.archived, refused.positions, 0
     from caller
     cross join refused
     inner join leasehook.event_types as t
@@ -136,6 +138,7 @@ order by answer.position;
 -- Like `publish`, for a caller that reaches the database itself.
 select
     answer.event_id,
+    %(tenant_id)s::uuid as tenant_id,
     answer.delivery_count,
     answer.repeated,
     answer.refused_type,
