@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
@@ -15,6 +16,15 @@ from tests.support.servers import start_server
 from tests.support.world import World
 
 _SERVER_SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that share an id: pytest-xdist runs one of them and says nothing of the others."""
+    shared = [
+        node_id for node_id, count in Counter(each.nodeid for each in items).items() if count > 1
+    ]
+    if shared:
+        raise pytest.UsageError(f"several tests have the same id: {', '.join(shared)}")
 
 
 @pytest.fixture(scope="session")
