@@ -122,9 +122,9 @@ allowances as materialized (
                 case
                     when gates.rate_per_second is not null then greatest(
                         1,
-                        floor(gates.rate_per_second * extract(epoch from least(
-                            clock.at - gates.paced_until, interval '0.5 seconds'
-                        )))
+                        floor(gates.rate_per_second * extract(epoch from
+                            clock.at - greatest(gates.paced_until, clock.at - interval '0.5 seconds')
+                        ))
                     )::integer
                 end,
                 case
