@@ -121,8 +121,8 @@ def test_workers_that_are_killed_wherever_they_are_leave_nothing_twice(
             deadline = time.monotonic() + 30
             while replayed_count(world) == before:
                 assert time.monotonic() < deadline
-            worker.kill()
-            rival.kill()
+            # One that came while the other held the only job has ended: there was nothing for it to do.
+            assert any([worker.kill_if_running(), rival.kill_if_running()])
     assert 2000 <= replayed_count(world) < count
 
     with Worker("maintain", world.environment(database_url), "replays") as worker:
