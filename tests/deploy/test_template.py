@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from infra import check_template
 from infra.check_template import SCENARIOS, TEMPLATE, Check, expand, grants_of
 from infra.stack import Stack, read_template, refusals, text_of
+from shared.config import Settings
 from shared.http import inbound, publishing
 from tests.support.world import World
 
@@ -435,6 +436,11 @@ def test_as_many_drains_start_each_minute_as_are_asked_for(
     }
 
 
+def test_a_drain_has_the_slots_that_are_asked_for(written: Template) -> None:
+    stack = expand(written, {**SCENARIOS["plain"], "DrainSlots": "600"})
+    assert Settings.read(stack.environment("DrainFunction")).drain_concurrency == 600
+
+
 def test_silence_of_the_queue_metrics_is_an_alarm(written: Template) -> None:
     missing = {
         logical_id: alarm["TreatMissingData"]
@@ -742,15 +748,16 @@ def permitted_functions(stack: Stack) -> set[str]:
 
 def test_less_is_logged_without_losing_metrics(written: Template) -> None:
     """Lambda takes a line without a level, as a metric's is, for INFO: above that it would drop it."""
-    for level, filtered in [
-        ("DEBUG", "DEBUG"),
-        ("INFO", "INFO"),
-        ("WARNING", "INFO"),
-        ("ERROR", "INFO"),
+    for level, ours, lambdas in [
+        ("DEBUG", "DEBUG", "INFO"),
+        ("INFO", "INFO", "INFO"),
+        ("WARNING", "INFO", "WARN"),
+        ("ERROR", "INFO", "WARN"),
     ]:
         stack = expand(written, {**SCENARIOS["plain"], "LogLevel": level})
         for logical_id, function in stack.functions():
-            assert function["LoggingConfig"]["ApplicationLogLevel"] == filtered
+            assert function["LoggingConfig"]["ApplicationLogLevel"] == ours
+            assert function["LoggingConfig"]["SystemLogLevel"] == lambdas
             assert stack.environment(logical_id)["POWERTOOLS_LOG_LEVEL"] == level
 
 
