@@ -1,4 +1,4 @@
-"""What was measured: `python -m infra.scale.measurement` prints it anew. Everything else is computed from it."""
+"""What was measured: `python -m tests.bench.bench_scale` prints it anew. Everything else is computed from it."""
 
 from dataclasses import dataclass
 

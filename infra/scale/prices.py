@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-HOLD_FOR = (
-    "us-east-1, list prices of early 2026, in USD, written from memory and without free tiers"
-)
+HOLD_FOR = "us-east-1, list prices of early 2026, in USD, unchecked since, without free tiers"
 
 
 @dataclass(frozen=True, slots=True)

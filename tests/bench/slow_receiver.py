@@ -104,7 +104,7 @@ class _Connection(asyncio.Protocol):
         self._answer = b"HTTP/1.1 200 OK\r\n" + connection + b"content-length: 2\r\n\r\nok"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # what create_server gives
+        assert isinstance(transport, asyncio.Transport)  # what create_server gives
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -116,7 +116,7 @@ class _Connection(asyncio.Protocol):
             if len(self._buffer) < whole:
                 return
             self._buffer = self._buffer[whole:]
-            seconds = random.choice(self._manner.latency_seconds)  # noqa: S311  # no secret
+            seconds = random.choice(self._manner.latency_seconds)  # no secret
             if seconds:
                 asyncio.get_running_loop().call_later(seconds, self._send)
             else:

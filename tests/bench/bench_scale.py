@@ -1,6 +1,6 @@
 """Measures on this machine what the model is computed from: the real functions on an embedded, durable Postgres.
 
-    python -m infra.scale.measurement
+    python -m tests.bench.bench_scale
 
 Postgres, the receiver and the drain share the machine's cores, so rates are lower than with a machine each; CPU,
 bytes and WAL per delivery are not affected.
@@ -25,7 +25,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from infra.postgres import Server, start_postgres
-from infra.scale.receiver import Manner, SlowReceiver, make_certificate
 from infra.scale.workload import Receivers
 from shared.config import Settings
 from shared.crypto import Sealer
@@ -41,6 +40,7 @@ from shared.store import queue, tenancy
 from shared.store.connection import Database, Row
 from shared.store.migrations import migrate
 from shared.telemetry import attempt_log
+from tests.bench.slow_receiver import Manner, SlowReceiver, make_certificate
 
 SEALING_KEY = bytes(range(32))
 LOOPBACK = TargetPolicy(parse_networks("127.0.0.0/8"))
@@ -247,7 +247,7 @@ def measure_database(bench: Bench, payload_bytes: int, events: int) -> dict[str,
         "events": ("created_at",),
     }.items():
         moved = ", ".join(f"{column} = {column} - interval '60 days'" for column in columns)
-        bench.sql(f"update leasehook.{table} set {moved}")  # noqa: S608  # names from above
+        bench.sql(f"update leasehook.{table} set {moved}")  # names from above
     bench.sql("vacuum analyze leasehook.deliveries")
     bench.sql("vacuum analyze leasehook.events")
     bench.sql("checkpoint")
@@ -334,7 +334,7 @@ def measure_paced(bench: Bench, per_second: float, seconds: float) -> dict[str, 
     """What a polling drain does with events that come one by one, to receivers of the default latency."""
     bench.clear()
     quantiles = tuple(Receivers().quantiles(15.0))
-    chance = random.Random(1)  # noqa: S311  # a simulation's
+    chance = random.Random(1)  # a simulation's
     with SlowReceiver(Manner(quantiles)) as receiver, ThreadPoolExecutor(1) as publisher:
         bench.endpoints(receiver, 50)
         bench.publish_many(1, 1000)
@@ -409,7 +409,7 @@ def measure_tls(bench: Bench, folder: Path, deliveries: int) -> dict[str, float]
 def measure_ingest(bench: Bench, server: Server, events: int) -> dict[str, float]:
     """CPU of the ingest function per publish over its Lambda handler, and of the database."""
     os.environ["DATABASE_URL"] = server.url()
-    from functions.ingest import handler  # noqa: PLC0415  # reads the environment on first use
+    from functions.ingest import handler  # reads the environment on first use
 
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
