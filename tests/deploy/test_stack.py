@@ -314,8 +314,13 @@ def test_outputs_are_commands_to_paste(made: Made) -> None:
         f"--function-name {made.names['MigrateFunction']} /dev/stdout"
     )
     assert made.outputs["LogsCommand"].endswith(f"--follow {made.names['FunctionLogs']}")
-    payload = re.search(r"--payload '(.+)' /dev/stdout$", made.outputs["DrainCommand"])
-    assert payload is not None
-    assert json.loads(payload[1]) == {"once": True}
+    for name, function, event in [
+        ("DrainCommand", "DrainFunction", {"once": True}),
+        ("FirstKeyCommand", "MigrateFunction", {"api_key": "first"}),
+    ]:
+        assert f"--function-name {made.names[function]} " in made.outputs[name]
+        payload = re.search(r"--payload '(.+)' /dev/stdout$", made.outputs[name])
+        assert payload is not None
+        assert json.loads(payload[1]) == event
     for logical_id in FUNCTIONS:
         assert made.outputs[f"{logical_id}Name"] == made.names[logical_id]
