@@ -69,7 +69,8 @@ template: env
 
 UV = $(or $(wildcard $(BIN)/uv),uv)
 LAMBDA_PYTHON ?= 3.13
-LAMBDA_PLATFORM ?= aarch64-manylinux_2_28
+LAMBDA_ARCHITECTURE ?= arm64
+LAMBDA_PLATFORM ?= $(patsubst arm64,aarch64,$(LAMBDA_ARCHITECTURE))-manylinux_2_28
 
 # `sam build` asks for build-<logical id> of each function, with ARTIFACTS_DIR set. All of them run the same files, byte
 # by byte, so that `sam deploy` uploads them once. Wheels are taken for Lambda's platform, whatever this machine is.

@@ -18,7 +18,7 @@ MAX_BYTES = 80_000_000
 """Lambda takes 250 MB. A third is cryptography and jsonschema-rs, which only load where they are needed."""
 
 UNCHECKED_HASH = 0b01
-VARIABLES_FROM_OUTSIDE = {"LAMBDA_PYTHON", "LAMBDA_PLATFORM"}
+VARIABLES_FROM_OUTSIDE = {"LAMBDA_PYTHON", "LAMBDA_PLATFORM", "LAMBDA_ARCHITECTURE"}
 
 
 def build(target: str, artifacts: Path, **variables: str) -> Path:
@@ -48,7 +48,7 @@ def for_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "build-DrainFunction",
         tmp_path_factory.mktemp("host"),
         LAMBDA_PYTHON=f"{sys.version_info.major}.{sys.version_info.minor}",
-        LAMBDA_PLATFORM=f"{platform.machine()}-manylinux_2_28",
+        LAMBDA_ARCHITECTURE=platform.machine(),
     )
 
 
@@ -116,7 +116,7 @@ def test_all_functions_get_the_same_files(
         "build-IngestFunction",
         tmp_path_factory.mktemp("other"),
         LAMBDA_PYTHON=f"{sys.version_info.major}.{sys.version_info.minor}",
-        LAMBDA_PLATFORM=f"{platform.machine()}-manylinux_2_28",
+        LAMBDA_ARCHITECTURE=platform.machine(),
     )
     assert contents(other) == contents(for_this_machine)
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,10 @@ import httpx
 import pytest
 import yaml
 from standardwebhooks.webhooks import Webhook
+
+from infra.check_template import expand
+from infra.stack import read_template, refusals
+from shared.config import Settings
 
 INFRA = Path(__file__).parents[2] / "infra"
 BODY = '{"order_id":17}'
@@ -86,6 +91,26 @@ def test_the_receiver_tells_good_signatures_from_bad_ones(
 
 def test_the_network_has_the_name_that_sam_is_told(compose: Any) -> None:
     assert compose["networks"] == {"default": {"name": "leasehook"}}
+
+
+@pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
+def test_samconfig_runs_the_functions_beside_what_is_in_it(compose: Any, architecture: str) -> None:
+    config = tomllib.loads((INFRA.parent / "samconfig.toml").read_text())
+    options = config[f"local-{architecture}"]["global"]["parameters"]
+    parameters = dict(each.split("=", 1) for each in options["parameter_overrides"])
+    template = read_template(INFRA.parent / "template.yaml")
+
+    assert options["docker_network"] == compose["networks"]["default"]["name"]
+    assert list(refusals(template, parameters)) == []
+    assert parameters["Architecture"] == architecture
+    environment = expand(template, parameters).environment("DrainFunction")
+    account = compose["services"]["postgres"]["environment"]
+    assert environment["DATABASE_URL"] == (
+        f"postgresql://{account['POSTGRES_USER']}:{account['POSTGRES_PASSWORD']}@postgres:5432/leasehook"
+    )
+    settings = Settings.read(environment)
+    assert settings.require_secret_keys()
+    assert settings.targets.refusal("172.18.0.3", 9000) is None
 
 
 def test_nothing_is_published_to_other_machines(compose: Any) -> None:

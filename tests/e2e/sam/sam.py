@@ -20,7 +20,6 @@ BIN = ROOT / ".venv-sam" / "bin"
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_PLATFORM = {"arm64": "aarch64-manylinux_2_28", "x86_64": "x86_64-manylinux_2_28"}[ARCHITECTURE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class Sam:
         # No account is asked for anything, and no network for where it is.
         return surroundings | {
             "PATH": f"{BIN}:{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
-            "LAMBDA_PLATFORM": _PLATFORM,
+            "LAMBDA_ARCHITECTURE": ARCHITECTURE,
             "SAM_CLI_TELEMETRY": "0",
             "__SAM_CLI_APP_DIR": str(self.folder / "sam"),
             "AWS_DEFAULT_REGION": "us-east-1",
