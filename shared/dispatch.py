@@ -159,11 +159,18 @@ class _Drain:
                 await self._pause()
         except DatabaseUnavailable as error:
             self._summary.stopped = str(error)
+        except Exception:
+            # A fault of ours in claiming must not cost what was sent its result.
+            await self._settle_all()
+            raise
+        await self._settle_all()
+        return self._summary
+
+    async def _settle_all(self) -> None:
         while self._tasks or self._finished:
             if not self._finished:
                 await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             await self._settle()
-        return self._summary
 
     def _is_over(self) -> bool:
         """Whether to stop claiming; what is in flight is waited for afterwards."""

@@ -887,6 +887,28 @@ def test_nothing_is_locked_while_requests_are_under_way(
     assert drain.result(30)["succeeded"] == 3
 
 
+def test_a_claim_that_cannot_work_costs_no_delivery_its_result(
+    world: World, lambdas: Lambdas, receiver: Receiver
+) -> None:
+    """A schema that is too old or too new, say: the drain fails, and what it had sent is not sent again."""
+    lambdas.deploy(LEASEHOOK_DRAIN_LINGER_SECONDS="20")
+    world.endpoint(receiver.url())
+    world.publish()
+    gate = receiver.gate()
+    receiver.default = gate.then(answer())
+    [drain] = lambdas.drain_together(1)
+    receiver.wait_for(1)
+
+    with world.database.transaction() as connection:
+        connection.execute("alter table leasehook.events rename column content_type to kind")
+        world.until_somebody_waits_for_a_lock()
+    gate.open()
+
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        drain.result(30)
+    assert only_delivery(world)["status"] == "succeeded"
+
+
 def test_a_lease_is_never_outlived_by_rows_that_wait_for_their_turn(
     world: World, lambdas: Lambdas, receiver: Receiver
 ) -> None:
