@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.check_template import TEMPLATE, expand, read_template
+from infra.check_template import TEMPLATE, expand
+from infra.stack import read_template
 
 pytestmark = pytest.mark.build
 

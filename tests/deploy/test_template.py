@@ -14,7 +14,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from infra import check_template
-from infra.check_template import SCENARIOS, TEMPLATE, Check, expand, grants_of
+from infra.check_template import SCENARIOS, TEMPLATE, Check, expand
+from infra.checks import metrics, rights, schedules, settings, structure
+from infra.checks.rights import grants_of
 from infra.stack import Stack, read_template, refusals, text_of
 from shared.config import Settings
 from shared.http import inbound, publishing
@@ -127,199 +129,199 @@ def test_what_a_check_and_the_linter_find_fails_the_run(
     ("check", "fault", "problem"),
     [
         (
-            check_template.dangling_references,
+            structure.dangling_references,
             put("Outputs/Url/Value", {"Fn::Sub": "https://${Apo}.example/${AWS::Region}"}),
             "Url: refers to Apo, which does not exist",
         ),
         (
-            check_template.dangling_references,
+            structure.dangling_references,
             put("Conditions/HasTopic", {"Fn::Equals": [{"Ref": "Topic"}, ""]}),
             "HasTopic: refers to Topic, which does not exist",
         ),
         (
-            check_template.dangling_references,
+            structure.dangling_references,
             put(of("FailedRuns", "QueueName"), {"Fn::If": ["Never", "a", "b"]}),
             "FailedRuns: refers to Never, which does not exist",
         ),
         (
-            check_template.dependency_cycles,
+            structure.dependency_cycles,
             put("Resources/FailedRuns/DependsOn", ["DrainFunction"]),
             "resources depend on each other: ",
         ),
         (
-            check_template.missing_handlers,
+            structure.missing_handlers,
             put(of("DrainFunction", "Handler"), "functions.drain.handle"),
             "DrainFunction: handler functions.drain.handle: ",
         ),
         (
-            check_template.missing_handlers,
+            structure.missing_handlers,
             put(of("DrainFunction", "Handler"), "functions.drane.handler"),
             "DrainFunction: handler functions.drane.handler: No module named 'functions.drane'",
         ),
         (
-            check_template.unknown_variables,
+            settings.unknown_variables,
             put(f"{DRAIN_VARIABLES}/LEASEHOOK_LEASE", "60"),
             "DrainFunction: LEASEHOOK_LEASE is not a setting of shared/config.py",
         ),
         (
-            check_template.wrong_settings,
+            settings.wrong_settings,
             put(f"{DRAIN_VARIABLES}/LEASEHOOK_LEASE_SECONDS", "20"),
             "DrainFunction: LEASEHOOK_LEASE_SECONDS: expected at least 21 ",
         ),
         (
-            check_template.wrong_settings,
+            settings.wrong_settings,
             put("Globals/Function/Environment/Variables/DATABASE_URL", ""),
             "MigrateFunction: DATABASE_URL: ",
         ),
         (
-            check_template.wrong_settings,
+            settings.wrong_settings,
             drop(f"{DRAIN_VARIABLES}/LEASEHOOK_SECRET_KEY"),
             "DrainFunction: LEASEHOOK_SECRET_KEY: expected ",
         ),
         (
-            check_template.wrong_settings,
+            settings.wrong_settings,
             put(
                 of("MaintainFunction", "Environment/Variables/LEASEHOOK_SECRET_KEY"), "A" * 43 + "="
             ),
             "MaintainFunction: holds LEASEHOOK_SECRET_KEY, which it does not need",
         ),
         (
-            check_template.wrong_settings,
+            settings.wrong_settings,
             put("Globals/Function/Environment/Variables/LEASEHOOK_DATABASE_CREDENTIALS", "vault:x"),
             "IngestFunction: LEASEHOOK_DATABASE_CREDENTIALS: expected ",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(of("DrainFunction", "Timeout"), 85),
             "DrainFunction: LEASEHOOK_DRAIN_BUDGET_SECONDS must be below its Timeout",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(f"{DRAIN_VARIABLES}/LEASEHOOK_DRAIN_BUDGET_SECONDS", "81"),
             "DrainFunction: polls for 60 seconds, DrainTick1 starts the next one after 60",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(f"{DRAIN_VARIABLES}/LEASEHOOK_DRAIN_LINGER_SECONDS", "30"),
             "DrainFunction: polls for 30 seconds, DrainTick1 starts the next one after 60",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(of("MaintainFunction", "Timeout"), 240),
             "MaintainFunction: LEASEHOOK_MAINTAIN_BUDGET_SECONDS must be below its Timeout",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(of("IngestFunction", "Timeout"), 30),
             "IngestFunction: Timeout must be below the API's 30 seconds",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(of("ApiFunction", "Timeout"), 30),
             "ApiFunction: Timeout must be below the API's 30 seconds",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(of("DrainFunction", "ReservedConcurrentExecutions"), 1),
             "DrainFunction: 1 start each minute and overlap with the next ones",
         ),
         (
-            check_template.wrong_times,
+            settings.wrong_times,
             put(f"{DRAIN_TICK}/Arn", "arn:aws:lambda:eu-central-1:123456789012:function:other"),
             "DrainFunction: no schedule starts it",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             drop(f"{DRAIN_TICK}/RetryPolicy/MaximumEventAgeInSeconds"),
             "DrainTick1: set both limits of RetryPolicy",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             drop(f"{DRAIN_TICK}/DeadLetterConfig"),
             "DrainTick1: set DeadLetterConfig",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             put(of("DrainTick1", "Name"), "drain"),
             "DrainTick1: set no Name",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             drop(of("DrainTick1", "State")),
             "DrainTick1: set State",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             drop(of("DrainFunction", "EventInvokeConfig")),
             "DrainFunction: set both limits of EventInvokeConfig",
         ),
         (
-            check_template.careless_schedules,
+            schedules.careless_schedules,
             drop(of("MaintainFunction", "EventInvokeConfig/DestinationConfig")),
             "MaintainFunction: set an OnFailure destination",
         ),
         (
-            check_template.deaf_alarms,
+            metrics.deaf_alarms,
             put(of("DueAgeAlarm", "MetricName"), "DueAge"),
             "DueAgeAlarm: nothing publishes DueAge in ",
         ),
         (
-            check_template.deaf_alarms,
+            metrics.deaf_alarms,
             put(of("DueAgeAlarm", "Dimensions"), [{"Name": "service", "Value": "drain"}]),
             "DueAgeAlarm: nothing publishes DueAgeSeconds in ",
         ),
         (
-            check_template.deaf_alarms,
+            metrics.deaf_alarms,
             put(of("DeadDeliveriesAlarm", "Namespace"), "leasehook"),
             "DeadDeliveriesAlarm: nothing publishes Dead in leasehook ",
         ),
         (
-            check_template.deaf_alarms,
+            metrics.deaf_alarms,
             put(of("PublishFailuresAlarm", "MetricName"), "5XXError"),
             "PublishFailuresAlarm: nothing publishes 5XXError in AWS/ApiGateway ",
         ),
         (
-            check_template.deaf_alarms,
+            metrics.deaf_alarms,
             put(of("ThrottledAlarm", "Metrics/1/MetricStat/Metric/MetricName"), "Throttled"),
             "ThrottledAlarm: nothing publishes Throttled in AWS/Lambda ",
         ),
         (
-            check_template.hasty_alarms,
+            metrics.hasty_alarms,
             put(of("DueAgeAlarm", "Period"), 30),
             "DueAgeAlarm: looks at DueAgeSeconds every 30 seconds, and it is published every 60",
         ),
         (
-            check_template.hasty_alarms,
+            metrics.hasty_alarms,
             put(of("DrainTick1", "ScheduleExpression"), "rate(10 minutes)"),
             "DeadDeliveriesAlarm: looks at Dead every 300 seconds, and it is published every 600",
         ),
         (
-            check_template.deaf_dashboards,
+            metrics.deaf_dashboards,
             replace(of("Dashboard", "DashboardBody/Fn::Sub"), "ClaimMsMax", "ClaimMs"),
             "Dashboard: Slowest claim and settle (ms): nothing publishes ClaimMs in leasehook/",
         ),
         (
-            check_template.deaf_dashboards,
+            metrics.deaf_dashboards,
             replace(of("Dashboard", "DashboardBody/Fn::Sub"), '"4xx", "ApiId"', '"4xx", "ApiName"'),
             "Dashboard: Requests per minute: nothing publishes 4xx in AWS/ApiGateway ",
         ),
         (
-            check_template.deaf_dashboards,
+            metrics.deaf_dashboards,
             replace(of("Dashboard", "DashboardBody/Fn::Sub"), '"widgets": [', '"widgets": [,'),
             "Dashboard: its body is not JSON: ",
         ),
         (
-            check_template.deaf_dashboards,
+            metrics.deaf_dashboards,
             replace(of("Dashboard", "DashboardBody/Fn::Sub"), "outcome =", "verb ="),
             "Dashboard: The last deliveries that died: no attempt's line has a field verb",
         ),
         (
-            check_template.wrong_grants,
+            rights.wrong_grants,
             put(of("MigrateRole", "ManagedPolicyArns/0"), "arn:aws:iam::aws:policy/ReadOnlyAccess"),
             "MigrateFunction: MigrateRole may * on arn:aws:iam::aws:policy/ReadOnlyAccess",
         ),
         (
-            check_template.wrong_grants,
+            rights.wrong_grants,
             put(of("MaintainRole", "ManagedPolicyArns"), [{"Ref": "FunctionPolicy"}]),
             "MaintainFunction: MaintainRole lacks sqs:SendMessage on ${FailedRuns.Arn}",
         ),
@@ -347,7 +349,7 @@ def test_the_functions_print_the_metrics_that_the_check_knows(
         for module, event, variables in runs
         for service, names in metrics_of(f"functions.{module}", event, variables)
     }
-    assert printed == check_template.emitted_metrics()
+    assert printed == metrics.emitted_metrics()
 
 
 def metrics_of(
@@ -389,16 +391,16 @@ def test_a_schedule_that_starts_an_alias_is_recognised(written: Template) -> Non
     put(of("DrainFunction", "AutoPublishAlias"), "live")(through_alias)
     put(of("DrainTick1", "Target/Arn"), {"Ref": "DrainFunction.Alias"})(through_alias)
     stack = expand(through_alias)
-    assert [*check_template.wrong_times(stack), *check_template.careless_schedules(stack)] == []
+    assert [*settings.wrong_times(stack), *schedules.careless_schedules(stack)] == []
     drop(f"{DRAIN_TICK}/DeadLetterConfig")(through_alias)
-    assert [*check_template.careless_schedules(expand(through_alias))]
+    assert [*schedules.careless_schedules(expand(through_alias))]
 
 
 def test_a_schedule_must_start_what_its_limits_are_set_for(written: Template) -> None:
     """What happens to a failed run is set per qualifier: an alias that nobody calls must not stand in."""
     aside = deepcopy(written)
     put(of("DrainFunction", "AutoPublishAlias"), "live")(aside)
-    assert [*check_template.careless_schedules(expand(aside))]
+    assert [*schedules.careless_schedules(expand(aside))]
 
 
 def test_a_failed_run_is_not_repeated_but_a_tick_that_did_not_start_is(written: Template) -> None:
