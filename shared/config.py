@@ -125,6 +125,8 @@ class Settings:
         "Where the database's password comes from if not from the URL: `secretsmanager:` and a name or ARN, `ssm:` and "
         "a parameter's name, or `iam`. A secret holds a connection URL, RDS's JSON or a password; DATABASE_URL says "
         "what it lacks.",
+        # Its name invites a password.
+        secret=True,
     )
     # With a second for cancelling and a cold start before it, less than the 15 that ingest has for its answer; and enough
     # for the largest batch, 1000 events, to reach 50 endpoints each on a small database.

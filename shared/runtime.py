@@ -56,17 +56,30 @@ class Runtime:
         return SecretValues()
 
     def _fetched_keys(self, reference: SecretReference) -> tuple[bytes, ...]:
+        text = self._secrets.value(reference)
         try:
-            keys = parse_secret_keys(self._secrets.value(reference))
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{reference.setting}: expected {error}, got a secret that is not shown"
-            ) from None
-        if not keys:
-            raise ConfigurationError(
-                f"{reference.setting}: expected a secret with a key in it, got nothing"
-            )
-        return keys
+            return _keys_in(reference, text)
+        except ConfigurationError:
+            # Whoever puts it right waits for us to look again.
+            seen_count = self._secrets.fetch_count(reference)
+            repaired = self._secrets.replacement(reference, text, seen_count)
+            if repaired == text:
+                raise
+            return _keys_in(reference, repaired)
+
+
+def _keys_in(reference: SecretReference, text: str) -> tuple[bytes, ...]:
+    try:
+        keys = parse_secret_keys(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{reference.setting}: expected {error}, got a secret that is not shown"
+        ) from None
+    if not keys:
+        raise ConfigurationError(
+            f"{reference.setting}: expected a secret with a key in it, got nothing"
+        )
+    return keys
 
 
 @cache

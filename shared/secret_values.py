@@ -79,28 +79,32 @@ def parse_reference(setting: str, text: str) -> SecretReference | None:
 
 @dataclass(slots=True)
 class _Fetches:
-    """How it went for one secret. `ended_at` is when the value that is kept came."""
+    """How it went for one secret: when the last one ended, which it was, and how many in a row brought nothing new."""
 
     ended_at: float
+    count: int = 1
     fruitless_count: int = 0
 
 
 class SecretValues:
     """Secrets of AWS, each fetched when it is first asked for and kept for the life of the process.
 
-    `clock` gives seconds that only grow. Safe for several threads.
+    `clock` is the wall clock in seconds: another one may stand still while a Lambda environment is frozen. Safe for
+    several threads.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._providers: dict[SecretStore, BaseProvider] = {}
         self._fetches: dict[SecretReference, _Fetches] = {}
+        self._unreadable: set[SecretReference] = set()
         self._rds: Any = None
 
-    def now(self) -> float:
-        """An instant for `replacement`."""
-        return self._clock()
+    def fetch_count(self, reference: SecretReference) -> int:
+        """How often the secret was fetched, for `replacement` to know what has been seen."""
+        with self._lock:
+            return self._fetches[reference].count if reference in self._fetches else 0
 
     def value(self, reference: SecretReference) -> str:
         """The secret's text.
@@ -111,33 +115,49 @@ class SecretValues:
         """
         with self._lock:
             known = reference in self._fetches
-            value = self._get(reference, force_fetch=False)
+            value = self._get(reference, force_fetch=reference in self._unreadable)
             if not known:
                 self._fetches[reference] = _Fetches(self._clock())
             return value
 
-    def replacement(self, reference: SecretReference, refused: str, refused_at: float) -> str:
-        """The secret's text after `refused` was found to be wrong at `refused_at`: fetched again, once.
+    def replacement(
+        self,
+        reference: SecretReference,
+        refused: str,
+        seen_count: int,
+        *,
+        spacing_seconds: float = 0.0,
+    ) -> str:
+        """The secret's text after `refused` was found to be wrong: fetched again, once.
 
         A fetch serves all who were refused before it ended. Where the fetches bring nothing new again and again, they
         are spaced by a second: then something else is wrong, and every environment asks.
+
+        Args:
+            reference: the secret.
+            refused: the text that was wrong.
+            seen_count: `fetch_count` when it was found to be.
+            spacing_seconds: no fetch sooner than so long after the last one.
 
         Raises:
             ConfigurationError, DatabaseUnavailable: see `value`.
         """
         with self._lock:
-            now = self._clock()
-            fetches = self._fetches.setdefault(reference, _Fetches(now))
+            fetches = self._fetches.setdefault(reference, _Fetches(self._clock(), seen_count))
             kept = self._get(reference, force_fetch=False)
-            if kept != refused or fetches.ended_at > refused_at:
+            if kept != refused or fetches.count != seen_count:
                 return kept
-            age_seconds = now - fetches.ended_at
-            if age_seconds > _FORGET_SECONDS:
+            age_seconds = self._clock() - fetches.ended_at
+            if not 0 <= age_seconds <= _FORGET_SECONDS:
                 fetches.fruitless_count = 0
-            if fetches.fruitless_count >= _FRUITLESS_FETCHES and age_seconds < _SPACING_SECONDS:
+            if fetches.fruitless_count >= _FRUITLESS_FETCHES:
+                spacing_seconds = max(spacing_seconds, _SPACING_SECONDS)
+            # Backwards, the clock was put right, and nobody knows.
+            if 0 <= age_seconds < spacing_seconds:
                 return kept
             value = self._get(reference, force_fetch=True)
             fetches.ended_at = self._clock()
+            fetches.count += 1
             fetches.fruitless_count = fetches.fruitless_count + 1 if value == refused else 0
             return value
 
@@ -176,9 +196,11 @@ class SecretValues:
             except UnicodeDecodeError:
                 value = None
         if not isinstance(value, str):
+            self._unreadable.add(reference)
             raise ConfigurationError(
                 f"{reference.setting}: expected a secret with text in it, got binary data"
             )
+        self._unreadable.discard(reference)
         return value
 
     def _provider(self, store: SecretStore) -> "BaseProvider":

@@ -29,6 +29,8 @@ _NETWORK = {
     "target_session_attrs": "read-write",
     "application_name": "leasehook",
 }
+_LOST_PLACE_SECONDS = 30.0
+"""A secret that names a host where nobody answers is looked at again after so long: the database may have moved."""
 _ATTEMPTS_SECONDS = 8.0
 """No further address is tried after so long: the caller has to answer, too."""
 _DEFAULT_PORT = 5432
@@ -47,10 +49,11 @@ _JSON_KEYS = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Entry:
-    """Parameters for all hosts, and the text of the secret that they were made with."""
+    """Parameters for all hosts, the text of the secret that they were made with, and whether it names the hosts."""
 
     parameters: Parameters
     secret: str | None = None
+    names_place: bool = False
 
 
 class _Refused(Exception):
@@ -99,21 +102,32 @@ class Connector:
         """A new connection in autocommit mode, without prepared statements.
 
         A secret that the server refuses is fetched again, once, and what is new in it is tried at once: so a rotated
-        password costs no request. A server that did not come to ask for it costs no fetch.
+        password costs no request. A server that did not come to ask for it costs no fetch, unless the secret says
+        where the server is.
 
         Raises:
             psycopg.Error: there is none.
             ConfigurationError, DatabaseUnavailable: see `parameters`.
         """
         entry = self._entry()
+        spacing_seconds = 0.0
         try:
             return self._connect(entry.parameters)
         except _Refused as refusal:
-            refused_at = self._secrets.now()
             cause = refusal.cause
+        except psycopg.OperationalError as error:
+            if not entry.names_place:
+                raise
+            cause = error
+            spacing_seconds = _LOST_PLACE_SECONDS
         match self._credentials:
             case FromSecret(reference=reference) if entry.secret is not None:
-                secret = self._secrets.replacement(reference, entry.secret, refused_at)
+                secret = self._secrets.replacement(
+                    reference,
+                    entry.secret,
+                    self._secrets.fetch_count(reference),
+                    spacing_seconds=spacing_seconds,
+                )
                 if secret != entry.secret:
                     try:
                         return self._connect(self._with_secret(secret).parameters)
@@ -126,7 +140,16 @@ class Connector:
     def _entry(self) -> _Entry:
         match self._credentials:
             case FromSecret(reference=reference):
-                return self._with_secret(self._secrets.value(reference))
+                secret = self._secrets.value(reference)
+                try:
+                    return self._with_secret(secret)
+                except ConfigurationError:
+                    # No server will refuse it: whoever puts it right waits for us to look again.
+                    seen_count = self._secrets.fetch_count(reference)
+                    repaired = self._secrets.replacement(reference, secret, seen_count)
+                    if repaired == secret:
+                        raise
+                    return self._with_secret(repaired)
             case InUrl() | IamToken():
                 assert self._fixed is not None  # noqa: S101 - made with the object
                 return self._fixed
@@ -144,14 +167,14 @@ class Connector:
             raise ConfigurationError(
                 f"DATABASE_URL: expected the {' and the '.join(missing)}, which the secret does not name, got nothing"
             )
-        return _Entry(_completed(merged), secret)
+        return _Entry(_completed(merged), secret, bool({"host", "port"} & told.keys()))
 
     def _connect(self, parameters: Parameters) -> BoundedConnection:
         """Try each host, and each address of its name, as libpq does."""
         give_up_at = time.monotonic() + _ATTEMPTS_SECONDS
         last: psycopg.Error | None = None
         was_refused = False
-        for attempt in conninfo_attempts(parameters):
+        for attempt in _addresses(parameters):
             if last is not None and time.monotonic() >= give_up_at:
                 break
             try:
@@ -159,6 +182,8 @@ class Connector:
             except psycopg.OperationalError as error:
                 last = error
                 was_refused |= error.pgconn is not None and bool(error.pgconn.used_password)
+            except (psycopg.ProgrammingError, UnicodeError):
+                raise _unusable() from None
         assert last is not None  # noqa: S101 - there is one address at the least, or the names did not resolve
         if was_refused:
             raise _Refused(last)
@@ -178,6 +203,22 @@ class Connector:
             prepare_threshold=None,
             row_factory=dict_row,
         )
+
+
+def _unusable() -> ConfigurationError:
+    return ConfigurationError(
+        "DATABASE_URL: expected hosts, ports and times that PostgreSQL takes, got some that it does not"
+    )
+
+
+def _addresses(parameters: Parameters) -> list[Mapping[str, Any]]:
+    try:
+        return list(conninfo_attempts(parameters))
+    except psycopg.OperationalError:
+        # No name resolves, which passes.
+        raise
+    except (psycopg.Error, UnicodeError):
+        raise _unusable() from None
 
 
 def read_secret(text: str) -> Parameters:
@@ -200,7 +241,7 @@ def read_secret(text: str) -> Parameters:
 def _read_json(text: str) -> Iterator[tuple[str, str]]:
     try:
         members = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _nonsense("braces without JSON in them") from None
     if not (isinstance(members.get("password"), str) and members["password"]):
         raise _nonsense("JSON without a password")
@@ -220,7 +261,7 @@ def _nonsense(found: str) -> ConfigurationError:
 def _read_url(url: str, place: str) -> Parameters:
     try:
         return dict(conninfo_to_dict(url))
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeError):
         # The driver's message repeats the text, which holds a password.
         raise ConfigurationError(f"{place}: expected {_URL_FORM}, got text that is none") from None
 

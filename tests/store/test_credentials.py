@@ -291,6 +291,61 @@ def test_an_outage_of_the_network_costs_no_fetch(
 
 
 @pytest.mark.usefixtures("aws")
+def test_a_database_that_has_moved_is_found_where_the_secret_says(
+    role: Role, asked: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """Restored under another name, say: nobody answers at the old one, who could refuse a password."""
+    now = 1000.0
+    role.set_password("x")
+    server = conninfo_to_dict(role.url)
+    here = {"username": role.name, "password": "x", "host": server["host"]}
+    put(json.dumps({**here, "port": 1}))
+    database = Database(role.bare_url, FromSecret(MANAGED), secrets=SecretValues(lambda: now))
+    role.opened.append(database)
+    for _ in range(3):
+        with pytest.raises(DatabaseUnavailable, match="nothing listens"):
+            user(database)
+    assert fetches(asked) == 1, "an outage is no reason to ask again and again"
+
+    put(json.dumps({**here, "port": server["port"]}))
+    now += 30
+
+    assert user(database) == role.name
+    assert fetches(asked) == 2
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("nonsense", ["{}", "\n", "{not json}"])
+def test_a_secret_that_made_no_sense_is_taken_when_it_is_repaired(
+    role: Role, nonsense: str
+) -> None:
+    role.set_password("x")
+    put(nonsense)
+    database = role.database()
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=SETTING):
+            user(database)
+    put("x")
+    assert user(database) == role.name
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_rotation_to_nonsense_is_over_when_it_is_repaired(role: Role) -> None:
+    role.set_password("old")
+    put("old")
+    database = role.database()
+    assert user(database) == role.name
+    role.set_password("new")
+    role.terminate()
+    put("{}")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=SETTING):
+            user(database)
+    put("new")
+    assert user(database) == role.name
+
+
+@pytest.mark.usefixtures("aws")
 def test_many_refused_at_once_share_a_fetch(
     asked: list[tuple[str, dict[str, Any]]],
 ) -> None:
@@ -298,11 +353,11 @@ def test_many_refused_at_once_share_a_fetch(
     values = SecretValues()
     values.value(MANAGED)
     put("second")
-    refused_at = values.now()
+    seen_count = values.fetch_count(MANAGED)
     got: list[str] = []
     threads = [
         threading.Thread(
-            target=lambda: got.append(values.replacement(MANAGED, "first", refused_at))
+            target=lambda: got.append(values.replacement(MANAGED, "first", seen_count))
         )
         for _ in range(8)
     ]
@@ -327,7 +382,7 @@ def test_fetches_that_bring_nothing_new_are_spaced(
         nonlocal now
         now += after_seconds
         before = fetches(asked)
-        assert values.replacement(MANAGED, "same", now) == "same"
+        assert values.replacement(MANAGED, "same", values.fetch_count(MANAGED)) == "same"
         return fetches(asked) - before
 
     values.value(MANAGED)
@@ -335,9 +390,10 @@ def test_fetches_that_bring_nothing_new_are_spaced(
     assert refused_again(1) == 1
     assert refused_again(0.5) == 0
     assert [refused_again(61), refused_again(0.05), refused_again(0.05)] == [1, 1, 1]
+    assert [refused_again(0.05), refused_again(-3600)] == [0, 1], "the clock was put right"
     put("other")
     now += 1
-    assert values.replacement(MANAGED, "same", now) == "other"
+    assert values.replacement(MANAGED, "same", values.fetch_count(MANAGED)) == "other"
 
 
 @pytest.mark.parametrize(
@@ -348,6 +404,7 @@ def test_fetches_that_bring_nothing_new_are_spaced(
         "two\nlines-hidden",
         "{not json, hidden}",
         '{"username": "hidden"}',
+        '{"hidden": ' + "[" * 100_000 + "}",
         '{"username": "hidden", "password": ""}',
         '{"username": "u", "password": {"hidden": 1}}',
         '{"username": "u", "password": "p", "host": ["hidden"]}',
@@ -419,6 +476,16 @@ def test_a_secret_that_does_not_exist_is_a_matter_of_configuration(
 def test_binary_data_is_a_matter_of_configuration() -> None:
     boto3.client("secretsmanager").create_secret(Name=NAME, SecretBinary=b"\xff\xfe")
     assert "binary data" in str(problem())
+
+
+@pytest.mark.usefixtures("aws")
+def test_binary_data_is_read_again_when_it_is_text() -> None:
+    values = SecretValues()
+    boto3.client("secretsmanager").create_secret(Name=NAME, SecretBinary=b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="binary data"):
+        values.value(MANAGED)
+    put("text")
+    assert [values.value(MANAGED) for _ in range(2)] == ["text", "text"]
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_other_credentials_are_refused_with_the_forms_there_are(text: str) -> No
     message = refusal({"LEASEHOOK_DATABASE_CREDENTIALS": text})
     assert message.startswith("LEASEHOOK_DATABASE_CREDENTIALS: expected ")
     assert "secretsmanager:<name or ARN> or ssm:<parameter name>" in message
-    assert message.endswith(f", got {text.strip()!r}")
+    assert message.endswith(", got a value that is not shown")
 
 
 def test_with_a_secret_the_url_may_be_empty() -> None:

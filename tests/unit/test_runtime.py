@@ -79,6 +79,17 @@ def test_a_sealing_key_that_cannot_be_fetched_now_is_asked_for_again(asked: list
     assert asked.count("GetSecretValue") == 2
 
 
+@pytest.mark.usefixtures("asked")
+def test_a_sealing_key_that_made_no_sense_is_taken_when_it_is_repaired() -> None:
+    keep("none")
+    runtime = Runtime.read(ENVIRONMENT)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="LEASEHOOK_SECRET_KEY: expected "):
+            _ = runtime.sealer
+    boto3.client("secretsmanager").put_secret_value(SecretId=NAME, SecretString=KEY)
+    assert runtime.sealer.seal(b"secret", b"context")
+
+
 def test_a_store_of_the_sealing_key_that_is_down_is_unavailability(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
