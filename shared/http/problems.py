@@ -72,6 +72,7 @@ def install(app: FastAPI, routes: Sequence[APIRoute]) -> None:
                 headers["retry-after"] = str(error.retry_after_seconds)
             case DatabaseUnavailable():
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+                _log.error(detail)
                 detail = "Nothing is known to be stored: send the same request again, with its idempotency key."
             case _ if status == 500:
                 _log.error(detail)

@@ -38,6 +38,14 @@ _PASSING = (
     pg.IdleInTransactionSessionTimeout,
 )
 
+# A statement names what the database does not have: the migrations that came with this release are still to be run.
+_SCHEMA_IS_OLD = (
+    pg.InvalidSchemaName,
+    pg.UndefinedTable,
+    pg.UndefinedColumn,
+    pg.UndefinedFunction,
+)
+
 
 class Database:
     """Lends connections to one database; safe for several threads.
@@ -92,13 +100,17 @@ class Database:
         try:
             connection = self._take() or self._connector.connect()
         except _PASSING as error:
-            raise DatabaseUnavailable(_reason(error)) from None
+            raise DatabaseUnavailable(f"{_reason(error)}: {_why_not_connected(error)}") from None
         connection.statement_seconds = self._statement_seconds
         try:
             yield connection
         except _PASSING as error:
             connection.close()
             raise DatabaseUnavailable(_reason(error)) from error
+        except _SCHEMA_IS_OLD as error:
+            raise DatabaseUnavailable(
+                "the schema is missing or older than this release: run the migrate function, or `leasehook migrate`"
+            ) from error
         finally:
             self._give_back(connection)
 
@@ -109,8 +121,12 @@ class Database:
         Raises:
             DatabaseUnavailable: see `connection`.
         """
-        with self.connection() as connection, connection.transaction():
-            yield connection
+        with self.connection() as connection:
+            with connection.transaction():
+                yield connection
+            if connection.closed:
+                # psycopg commits nothing on a lost connection, and says nothing if the loss itself was not raised.
+                raise psycopg.OperationalError("the connection was lost before the commit")
 
     @contextmanager
     def as_tenant(self, tenant_id: UUID) -> Iterator[Connection]:
@@ -190,6 +206,30 @@ def _is_alive(connection: Connection) -> bool:
     with selectors.DefaultSelector() as selector:
         selector.register(connection.fileno(), selectors.EVENT_READ)
         return not selector.select(0)
+
+
+def _why_not_connected(error: psycopg.Error) -> str:
+    """What an operator looks at first, in words of ours."""
+    pgconn = getattr(error, "pgconn", None)
+    if pgconn is not None and pgconn.used_password:
+        return "the server refused the user, the password or the database"
+    said = str(error)
+    for words, meaning in _CAUSES.items():
+        if words in said:
+            return meaning
+    return "no connection was made"
+
+
+_CAUSES = {
+    "certificate": "the server's certificate was not accepted",
+    "SSL": "TLS was not agreed on",
+    "resolve": "its host's name is not known",
+    "translate host name": "its host's name is not known",
+    "refused": "nothing listens at its host and port",
+    "timeout": "its host did not answer in time",
+    "timed out": "its host did not answer in time",
+    "read-only": "the server only reads, and no other was named",
+}
 
 
 def _reason(error: psycopg.Error) -> str:

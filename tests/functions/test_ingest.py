@@ -354,6 +354,14 @@ def test_a_revoked_key_is_refused_at_once_by_a_warm_function(
     assert lambdas.publish(_event()).status == 401
 
 
+def test_a_schema_that_is_not_there_yet_is_unavailability(
+    lambdas: Lambdas, empty_database_url: str
+) -> None:
+    lambdas.deploy(DATABASE_URL=empty_database_url)
+    answer = lambdas.publish({"type": "order.paid", "payload": 1}, key="lh_none")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+
+
 def test_a_key_is_stored_as_a_hash_and_found_by_its_index(world: World, lambdas: Lambdas) -> None:
     """WH-125: with ten thousand of them."""
     world.sql(

@@ -1,6 +1,8 @@
 """Connections: lent to one at a time, checked before use, never handed on in the middle of something."""
 
+import contextlib
 import os
+import secrets
 import threading
 
 import psycopg
@@ -133,6 +135,59 @@ def test_nobody_listening_is_unavailability_that_names_no_host() -> None:
     assert not any(
         word in str(refused.value) for word in ("someone", "hidden", "127.0.0.1", "secretdb")
     )
+
+
+@pytest.mark.parametrize(
+    ("server", "meaning"),
+    [
+        ("127.0.0.1:1", "nothing listens at its host and port"),
+        ("nowhere.invalid:5432", "its host's name is not known"),
+    ],
+)
+def test_why_there_is_no_connection_is_said_in_words_of_ours(server: str, meaning: str) -> None:
+    with (
+        pytest.raises(DatabaseUnavailable, match=meaning) as refused,
+        Database(f"postgresql://someone:hidden@{server}/secretdb").connection(),
+    ):
+        pass
+    assert server.partition(":")[0] not in str(refused.value)
+
+
+def test_a_user_that_is_refused_is_told_from_a_server_that_is_down(database_url: str) -> None:
+    url = f"{database_url} user=nobody_{secrets.token_hex(4)} password=hidden"
+    with (
+        pytest.raises(DatabaseUnavailable, match="refused the user, the password") as refused,
+        Database(url).connection(),
+    ):
+        pass
+    assert "nobody_" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "host=a..b",
+        f"host={'a' * 64}.example",
+        "host=127.0.0.1 port=abc",
+        "host=127.0.0.1 connect_timeout=soon",
+    ],
+)
+def test_a_url_that_cannot_be_connected_to_is_a_matter_of_configuration(odd: str) -> None:
+    with (
+        pytest.raises((ConfigurationError, DatabaseUnavailable)) as refused,
+        Database(f"{odd} user=someone password=hidden").connection(),
+    ):
+        pass
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_transaction_that_lost_its_connection_does_not_seem_committed(world: World) -> None:
+    with pytest.raises(DatabaseUnavailable), world.database.transaction() as connection:
+        connection.execute("insert into leasehook.tenants (name) values ('lost')")
+        world.sql("select pg_terminate_backend(%s, 20000)", connection.info.backend_pid)
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("select 1")
+    assert world.sql("select from leasehook.tenants where name = 'lost'") == []
 
 
 def test_a_url_that_is_none_is_a_configuration_error_that_does_not_repeat_it() -> None:

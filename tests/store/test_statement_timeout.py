@@ -59,6 +59,27 @@ def test_what_a_cut_off_transaction_wrote_is_gone(limited: Database, database_ur
         assert not other.execute("select 1 from leasehook.tenants where name = 'half'").fetchone()
 
 
+@pytest.mark.parametrize(("moment", "stored"), [(Moment.BEFORE, 0), (Moment.AFTER, 1)])
+def test_a_commit_that_takes_too_long_is_not_known_to_have_happened(
+    database_url: str, moment: Moment, stored: int
+) -> None:
+    with Proxy(database_url) as proxy:
+        database = Database(proxy.url, statement_seconds=LIMIT_SECONDS)
+        with (
+            proxy.hold("COMMIT", moment),
+            pytest.raises(DatabaseUnavailable),
+            database.transaction() as connection,
+        ):
+            connection.execute("insert into leasehook.tenants (name) values ('perhaps')")
+        with psycopg.connect(database_url) as other:
+            [found] = other.execute(
+                "select count(*) from leasehook.tenants where name = 'perhaps'"
+            ).fetchall()
+        assert found == (stored,)
+        assert pid(database)
+        database.close()
+
+
 def test_a_server_that_drips_is_cut_off_although_something_always_comes(limited: Database) -> None:
     with cut_off(2), limited.connection() as connection:
         connection.execute(
