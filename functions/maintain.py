@@ -23,8 +23,11 @@ _PARTS = ("health", "replays", "upkeep")
 def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # whatever Lambda is invoked with
     """Run maintenance and answer what it did and how the queue is.
 
-    `{"only": ["health", "replays"]}` leaves the upkeep out: that is cheap enough for every minute.
+    `{"only": ["health", "replays"]}` leaves the upkeep out: that is cheap enough for every minute. An HTTP request is
+    refused: nobody's URL may start it.
     """
+    if isinstance(event, dict) and "requestContext" in event:
+        return {"refused": "maintenance is started by its schedules, not over HTTP"}
     with _function_log.invocation(context):
         answer = _run(_parts(event), context)
         _log.info("maintained", extra=answer)

@@ -7,6 +7,7 @@ from typing import Any
 from shared.errors import Invalid
 from shared.function_log import FunctionLog
 from shared.keys import create_key, create_operator_key
+from shared.rules import check_name
 from shared.runtime import process_runtime
 from shared.store.connection import Database, Row
 from shared.store.migrations import migrate
@@ -23,30 +24,49 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
     `{"api_key": "a name"}` also makes a key of the tenant `default` with all scopes, `{"operator_key": "a name"}` an
     operator's, and the answer holds it, this once: who may invoke this function needs no other way to the database.
     An HTTP request is refused: nobody's URL may make keys.
+
+    Raises:
+        Invalid: both keys are asked for, or one by something that is no name; nothing was done.
     """
     if isinstance(event, dict) and "requestContext" in event:
         return {
             "refused": "migrations and keys are asked for by invoking the function, not over HTTP"
         }
     with _function_log.invocation(context):
+        wanted = _wanted_key(event)
         database = process_runtime().database
         applied = migrate(database)
         _log.info("migrated", extra={"applied": applied})
-        return {"applied": applied, **_keys(database, event if isinstance(event, dict) else {})}
+        if wanted is None:
+            return {"applied": applied}
+        kind, name = wanted
+        row = _MAKERS[kind](database, name)
+        _log.info("made a key", extra={"key_id": row["id"], "scopes": row["scopes"]})
+        return {"applied": applied, kind: row["key"]}
 
 
-def _keys(database: Database, event: Mapping[str, Any]) -> dict[str, str]:
-    makers: Mapping[str, Callable[[str], Row]] = {
-        "api_key": lambda name: create_key(database, ensure_tenant(database, _FIRST_TENANT), name),
-        "operator_key": lambda name: create_operator_key(database, name),
-    }
-    made = {}
-    for member, make in makers.items():
-        if member in event:
-            name = event[member]
+def _wanted_key(event: object) -> tuple[str, str] | None:
+    wanted = [kind for kind in _MAKERS if isinstance(event, dict) and kind in event]
+    match wanted:
+        case []:
+            return None
+        case [kind]:
+            assert isinstance(event, dict)  # noqa: S101 - it has the member
+            name = event[kind]
             if not isinstance(name, str):
-                raise Invalid(member, "must be the name of the key")
-            row = make(name)
-            _log.info("made a key", extra={"key_id": row["id"], "scopes": row["scopes"]})
-            made[member] = row["key"]
-    return made
+                raise Invalid(kind, "must be the name of the key")
+            check_name(kind, name)
+            return kind, name
+        case _:
+            # If the second one failed, the first one's text would be lost.
+            raise Invalid(wanted[1], f"must not be asked for together with {wanted[0]}")
+
+
+def _make_tenants_key(database: Database, name: str) -> Row:
+    return create_key(database, ensure_tenant(database, _FIRST_TENANT), name)
+
+
+_MAKERS: Mapping[str, Callable[[Database, str], Row]] = {
+    "api_key": _make_tenants_key,
+    "operator_key": create_operator_key,
+}

@@ -1,8 +1,8 @@
 """The log of a Lambda function: JSON lines by Powertools' Logger, for our lines and for everybody else's.
 
 One query of CloudWatch Logs Insights covers all functions, since every line has the same keys: `level`, `location` (the
-module), `message`, `timestamp`, `service`, `cold_start`, `function_request_id`, and where there is one `correlation_id`
-and `xray_trace_id`. AWS_LAMBDA_LOG_LEVEL and POWERTOOLS_LOG_LEVEL say which lines are written.
+module), `message`, `timestamp`, `service`, `cold_start`, `function_request_id`, and where there is one `correlation_id`,
+`release` and `xray_trace_id`. AWS_LAMBDA_LOG_LEVEL and POWERTOOLS_LOG_LEVEL say which lines are written.
 
 The modules below log with the standard library, and say nothing about how. So the command line and `leasehook dev`,
 which run the same modules outside of Lambda, keep their own way of speaking.
@@ -10,6 +10,7 @@ which run the same modules outside of Lambda, keep their own way of speaking.
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,7 +23,12 @@ from shared.errors import LeasehookError
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger
 
+RELEASE_VARIABLE = "LEASEHOOK_RELEASE"
+"""What tells one release's lines from another's, and its function from the published version before it."""
+
 _OURS = ("shared", "functions")
+_SWITCHES = ("POWERTOOLS_DEV", "POWERTOOLS_LOG_DEDUPLICATION_DISABLED")
+"""What Powertools' Logger reads as true or false, and fails at if it is neither."""
 
 
 class FunctionLog:
@@ -93,10 +99,20 @@ class FunctionLog:
         except (TypeError, ValueError):
             # What a typing error would take down here is the publishing of events.
             fault = "POWERTOOLS_LOG_LEVEL: expected DEBUG, INFO, WARNING, ERROR or CRITICAL; INFO is used"
-            logger = self._make_logger("INFO")
+            try:
+                logger = self._make_logger("INFO")
+            except ValueError:
+                for name in _SWITCHES:
+                    os.environ.pop(name, None)
+                # Those attempts got as far as handlers without a form.
+                logging.getLogger(self._service).handlers.clear()
+                fault = f"{' and '.join(_SWITCHES)}: expected true or false; they are ignored"
+                logger = self._make_logger("INFO")
         handler = logger.registered_handler
         handler.setLevel(logger.log_level)
         handler.addFilter(_admit)
+        if release := os.environ.get(RELEASE_VARIABLE, "").strip():
+            logger.append_keys(release=release)
         if fault:
             logger.warning(fault)
         return logger
@@ -139,6 +155,9 @@ def _admit(record: logging.LogRecord) -> bool:
     """Leave out what libraries chat about (Mangum tells the path of every request), and what exceptions quote."""
     if record.name.partition(".")[0] not in _OURS and record.levelno < logging.WARNING:
         return False
+    if record.name == "asyncio":
+        # Behind the first line it describes tasks, and quotes their exceptions.
+        record.msg, record.args = record.getMessage().partition("\n")[0], ()
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
         # Powertools takes these before it looks at the exception itself.

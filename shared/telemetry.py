@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"succeed": logging.INFO, "retry": logging.WARNING, "bury": logging.ERROR}
 _LOCATION = "shared.dispatch"
+_log = logging.getLogger(__name__)
 
 Head = Callable[[int, str, str], str | None]
 """A JSON object that a line of some level, location and message begins with; None if that level is not logged."""
@@ -83,6 +84,14 @@ def emit_metrics(namespace: str | None, service: str, values: Mapping[str, float
     """
     if namespace == "":
         return
+    try:
+        _print_metrics(namespace, service, values)
+    except Exception:  # noqa: BLE001
+        # Powertools refuses switches that are neither true nor false. What was done must not fail for its metrics.
+        _log.exception("metrics could not be printed")
+
+
+def _print_metrics(namespace: str | None, service: str, values: Mapping[str, float]) -> None:
     # Imported when it is needed: not by the command line, which has no namespace.
     from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit  # noqa: PLC0415
     from aws_lambda_powertools.metrics.functions import is_metrics_disabled  # noqa: PLC0415

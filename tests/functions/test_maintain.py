@@ -49,6 +49,10 @@ def test_the_health_of_the_queue_is_counted_by_what_rows_wait_for(
     }
 
 
+def test_nobody_starts_maintenance_over_http(lambdas: Lambdas) -> None:
+    assert lambdas.maintain({"requestContext": {"http": {}}}).keys() == {"refused"}
+
+
 def test_an_empty_queue_has_no_age(lambdas: Lambdas) -> None:
     health = lambdas.maintain()["health"]
     assert set(health.values()) == {0}

@@ -49,12 +49,21 @@ def test_an_operators_key_reaches_every_tenant(world: World, lambdas: Lambdas) -
     assert str(world.tenant_id) in {tenant["id"] for tenant in tenants}
 
 
+@pytest.mark.parametrize("kind", ["api_key", "operator_key"])
 @pytest.mark.parametrize("name", ["", 7, None, "a\x00b", "x" * 1000])
-def test_a_name_that_is_none_makes_no_key(world: World, lambdas: Lambdas, name: object) -> None:
+def test_a_name_that_is_none_makes_no_key(
+    world: World, lambdas: Lambdas, kind: str, name: object
+) -> None:
     before = world.one("select count(*) from leasehook.api_keys")
-    with pytest.raises(Invalid, match=r"name|operator_key"):
-        migrate(lambdas, {"operator_key": name})
+    with pytest.raises(Invalid, match=kind):
+        migrate(lambdas, {kind: name})
     assert world.one("select count(*) from leasehook.api_keys") == before
+
+
+def test_one_key_is_made_at_a_time(world: World, lambdas: Lambdas) -> None:
+    with pytest.raises(Invalid, match="together"):
+        migrate(lambdas, {"api_key": "first", "operator_key": "admin"})
+    assert world.one("select count(*) from leasehook.api_keys")["count"] == 0
 
 
 def test_nobody_is_given_a_key_over_http(world: World, lambdas: Lambdas) -> None:

@@ -248,6 +248,18 @@ def test_the_levels_of_lambda_and_powertools_hold_for_every_line(
         assert any(line["message"] == message for line in lines) == ("INFO" in levels)
 
 
+def test_a_release_that_has_a_name_is_told_in_every_line(
+    world: World, lambdas: Lambdas, receiver: Receiver, output: Output
+) -> None:
+    lambdas.deploy(LEASEHOOK_RELEASE="2030-01")
+    world.endpoint(receiver.url())
+    _publish(lambdas, {"type": "order.paid", "payload": 1})
+    _drain(lambdas)
+    lines = output.read()[0]
+    assert [line["message"] for line in lines] == ["published", "attempt", "drained"]
+    assert {line["release"] for line in lines} == {"2030-01"}
+
+
 def test_a_level_that_does_not_exist_is_told_and_stops_nothing(
     lambdas: Lambdas, output: Output
 ) -> None:
@@ -255,6 +267,43 @@ def test_a_level_that_does_not_exist_is_told_and_stops_nothing(
     assert _drain(lambdas)["stopped"] == "idle"
     [told] = [line for line in output.read()[0] if line["level"] == "WARNING"]
     assert "POWERTOOLS_LOG_LEVEL: expected DEBUG" in told["message"]
+
+
+@pytest.mark.parametrize("value", ["", "perhaps"])
+@pytest.mark.parametrize("switch", ["POWERTOOLS_DEV", "POWERTOOLS_LOG_DEDUPLICATION_DISABLED"])
+def test_a_switch_that_is_neither_on_nor_off_is_told_and_stops_nothing(
+    lambdas: Lambdas, output: Output, monkeypatch: pytest.MonkeyPatch, switch: str, value: str
+) -> None:
+    monkeypatch.setenv(switch, value)
+    assert _publish(lambdas, {"type": "order.paid", "payload": 1})["statusCode"] == 202
+    [told] = [line for line in output.read()[0] if line["level"] == "WARNING"]
+    assert switch in told["message"]
+    assert told["message"].endswith("expected true or false; they are ignored")
+
+
+def test_metrics_that_cannot_be_printed_cost_no_run_its_result(
+    lambdas: Lambdas, output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lambdas.deploy(POWERTOOLS_METRICS_NAMESPACE="Leasehook")
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "perhaps")
+    assert _drain(lambdas)["stopped"] == "idle"
+    assert [line["message"] for line in output.read()[0]] == [
+        "metrics could not be printed",
+        "drained",
+    ]
+
+
+def test_why_a_request_was_answered_503_is_told(lambdas: Lambdas, output: Output) -> None:
+    lambdas.deploy(DATABASE_URL=f"postgresql://someone:{CANARY}@127.0.0.1:1/nowhere")
+    event = lambdas.event({"type": "order.paid", "payload": 1}, key="lh_none")
+    assert (
+        lambdas.warm("ingest").invoke(_with_request_id(event), Context.lasting(5))["statusCode"]
+        == 503
+    )
+    [line] = output.read()[0]
+    assert (line["level"], line["correlation_id"]) == ("ERROR", "JKJaXmPL")
+    assert line["message"].endswith("nothing listens at its host and port")
+    assert CANARY not in output.text
 
 
 def _with_request_id(event: Event) -> Event:
@@ -426,6 +475,16 @@ def test_what_libraries_log_comes_in_the_same_form_and_only_if_it_is_a_warning(
     assert (line["location"], line["level"], line["service"]) == ("mangum.http", "ERROR", "api")
     assert line["correlation_id"] == "JKJaXmPL"
     assert line["exception_name"] == "RuntimeError"
+    assert CANARY not in output.text
+
+
+def test_what_asyncio_says_of_tasks_is_cut_before_it_quotes_them(output: Output) -> None:
+    with FunctionLog("drain").invocation(Context.lasting(5)):
+        logging.getLogger("asyncio").error(
+            "Task exception was never retrieved\nfuture: %s", f"exception=X('{CANARY}')"
+        )
+    [line] = output.read()[0]
+    assert line["message"] == "Task exception was never retrieved"
     assert CANARY not in output.text
 
 
