@@ -6,6 +6,7 @@ from infra.checks.schedules import period_seconds, schedules_of
 from infra.stack import Stack
 from shared.config import CLAIM_SECONDS, Settings, describe
 from shared.errors import ConfigurationError
+from shared.function_log import RELEASE_VARIABLE
 
 API_TIMEOUT_SECONDS = 30
 """An HTTP API gives up on a function after this; it cannot be raised."""
@@ -13,13 +14,13 @@ API_TIMEOUT_SECONDS = 30
 SEALING = ("functions.ingest.handler", "functions.api.handler", "functions.drain.handler")
 """The handlers that seal signing secrets or open them."""
 
-POWERTOOLS_VARIABLES = {"POWERTOOLS_LOG_LEVEL"}
-"""What Powertools reads itself, beside our settings."""
+LOG_VARIABLES = {"POWERTOOLS_LOG_LEVEL", RELEASE_VARIABLE}
+"""What the log reads itself, beside our settings."""
 
 
 def unknown_variables(stack: Stack) -> Iterator[str]:
     """Environment variables that nothing reads."""
-    known = {key for key, _, _ in describe()} | POWERTOOLS_VARIABLES
+    known = {key for key, _, _ in describe()} | LOG_VARIABLES
     for logical_id, _ in stack.functions():
         for key in sorted(stack.environment(logical_id).keys() - known):
             yield f"{logical_id}: {key} is not a setting of shared/config.py"
