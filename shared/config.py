@@ -128,7 +128,7 @@ class Settings:
         # Its name invites a password.
         secret=True,
     )
-    # With a second for cancelling and a cold start before it, less than the 15 that ingest has for its answer; and enough
+    # With five seconds for connecting and one for cancelling, less than the 20 that ingest has for its answer; and enough
     # for the largest batch, 1000 events, to reach 50 endpoints each on a small database.
     statement_timeout_seconds: float = _setting(
         "LEASEHOOK_STATEMENT_TIMEOUT_SECONDS",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A value is kept until the database refuses it: one that expired would make Secrets Manager's outages ours.
 _KEPT_SECONDS = 10 * 365 * 86400
-# Twice (with one retry) they are well below the 15 seconds that ingest has, so that it answers for itself.
+# Twice (with one retry) they are well below the 20 seconds that ingest has, so that it answers for itself.
 _CONNECT_SECONDS = 2
 _READ_SECONDS = 2
 _ATTEMPTS = 2

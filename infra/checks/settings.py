@@ -7,6 +7,8 @@ from infra.stack import Stack
 from shared.config import CLAIM_SECONDS, Settings, describe
 from shared.errors import ConfigurationError
 from shared.function_log import RELEASE_VARIABLE
+from shared.store.connector import CONNECT_SECONDS
+from shared.store.deadline import CANCEL_SECONDS
 
 API_TIMEOUT_SECONDS = 30
 """An HTTP API gives up on a function after this; it cannot be raised."""
@@ -57,6 +59,14 @@ def wrong_times(stack: Stack) -> Iterator[str]:
             case "functions.ingest.handler" | "functions.api.handler":
                 if timeout_seconds >= API_TIMEOUT_SECONDS:
                     yield f"{logical_id}: Timeout must be below the API's {API_TIMEOUT_SECONDS} seconds"
+                longest_seconds = (
+                    CONNECT_SECONDS + settings.statement_timeout_seconds + CANCEL_SECONDS
+                )
+                if timeout_seconds <= longest_seconds:
+                    yield (
+                        f"{logical_id}: Timeout must be above the {longest_seconds:g} seconds after which it can "
+                        "answer that the database does not"
+                    )
             case _:
                 pass
 

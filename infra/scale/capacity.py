@@ -159,7 +159,7 @@ class Connections:
     drains: int
 
 
-_INGEST_TIMEOUT_SECONDS = 15
+_INGEST_TIMEOUT_SECONDS = 20
 """Of the function, in the template: as long as a publish hangs at most."""
 
 

@@ -18,9 +18,12 @@ from shared.store.tls import with_tls
 
 Parameters = dict[str, Any]
 
+CONNECT_SECONDS = 5
+"""How long one address may take to answer."""
+
 # A black-holed connection is noticed within about five seconds instead of a minute and more.
 _NETWORK = {
-    "connect_timeout": "5",
+    "connect_timeout": str(CONNECT_SECONDS),
     "keepalives": "1",
     "keepalives_idle": "10",
     "keepalives_interval": "2",

@@ -192,7 +192,7 @@ def what_moto_can_make(shape: Stack) -> str:
 
 
 FUNCTIONS = {
-    "IngestFunction": ("functions.ingest.handler", 15, 512),
+    "IngestFunction": ("functions.ingest.handler", 20, 512),
     "ApiFunction": ("functions.api.handler", 25, 512),
     "DrainFunction": ("functions.drain.handler", 90, 512),
     "MaintainFunction": ("functions.maintain.handler", 300, 256),

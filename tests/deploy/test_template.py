@@ -212,6 +212,11 @@ def test_what_a_check_and_the_linter_find_fails_the_run(
         ),
         (
             settings.wrong_times,
+            put(of("IngestFunction", "Timeout"), 16),
+            "IngestFunction: Timeout must be above the 16 seconds after which it can answer that the database does not",
+        ),
+        (
+            settings.wrong_times,
             put(of("IngestFunction", "Timeout"), 30),
             "IngestFunction: Timeout must be below the API's 30 seconds",
         ),
