@@ -78,5 +78,9 @@ class DatabaseUnavailable(LeasehookError):
     """The database did not answer, or refused for a reason that passes."""
 
 
+class SchemaOutdated(DatabaseUnavailable):
+    """The database lacks what this release names: its migrations are still to be run."""
+
+
 class StatementRefused(LeasehookError):
     """The database refused a statement for what is in it; the same statement will be refused again."""

@@ -20,9 +20,7 @@ from infra.cli import (
     tail,
     tenants,
 )
-from shared.errors import DatabaseUnavailable, LeasehookError
-
-_NO_SUCH_SCHEMA_OR_OBJECT = frozenset({"3F000", "42P01", "42703", "42704", "42883"})
+from shared.errors import DatabaseUnavailable, LeasehookError, SchemaOutdated
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,19 +54,14 @@ def main() -> None:
     """Run the command that the process's arguments name."""
     try:
         app(prog_name="leasehook")
+    except SchemaOutdated as error:
+        _fail(str(error))
     except DatabaseUnavailable as error:
         _fail(f"{error}: check DATABASE_URL, and that its server runs and lets you in")
     except LeasehookError as error:
         _fail(str(error))
     except UnicodeEncodeError:
         _fail("an argument is not UTF-8: give text, or the payload with --file")
-    except Exception as error:
-        if getattr(error, "sqlstate", None) not in _NO_SUCH_SCHEMA_OR_OBJECT:
-            raise
-        reason = str(error).partition("\n")[0]
-        _fail(
-            f"{reason}: Leasehook's tables are missing or older than this program; run `leasehook migrate`"
-        )
 
 
 def _fail(message: str) -> NoReturn:

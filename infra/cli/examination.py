@@ -7,7 +7,7 @@ from uuid import uuid4
 from infra.cli import diagnosis
 from infra.cli.diagnosis import Check, Pulse, Secrets, Storage, Verdict, Wall
 from shared.crypto import KeyMissing, Sealer, Unsealable
-from shared.errors import ConfigurationError, DatabaseUnavailable
+from shared.errors import ConfigurationError, DatabaseUnavailable, SchemaOutdated
 from shared.maintenance import queue_health
 from shared.runtime import Runtime
 from shared.store.connection import Database, Row
@@ -96,6 +96,8 @@ def examine(open_runtime: Callable[[], Runtime]) -> Iterator[Check]:
         yield from _examine_database(runtime)
     except ConfigurationError as error:
         yield Check("configuration", Verdict.FAIL, str(error))
+    except SchemaOutdated as error:
+        yield Check("database", Verdict.FAIL, str(error))
     except DatabaseUnavailable as error:
         yield Check(
             "database",

@@ -17,6 +17,7 @@ from shared.errors import (
     Invalid,
     LeasehookError,
     NotFound,
+    SchemaOutdated,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -37,6 +38,7 @@ _STATUS: Mapping[type[LeasehookError], tuple[int, str]] = {
     Forbidden: (403, "The API key lacks a scope"),
     TooManyRequests: (429, "Too many requests"),
     DatabaseUnavailable: (503, "The database did not answer"),
+    SchemaOutdated: (503, "The database is not migrated yet"),
 }
 
 

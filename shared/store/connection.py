@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 from psycopg import errors as pg
 
-from shared.errors import DatabaseUnavailable
+from shared.errors import DatabaseUnavailable, SchemaOutdated
 from shared.secret_values import SecretValues
 from shared.store.connector import Connector, Parameters
 from shared.store.credentials import Credentials, InUrl
@@ -43,6 +43,7 @@ _SCHEMA_IS_OLD = (
     pg.InvalidSchemaName,
     pg.UndefinedTable,
     pg.UndefinedColumn,
+    pg.UndefinedObject,
     pg.UndefinedFunction,
 )
 
@@ -108,8 +109,8 @@ class Database:
             connection.close()
             raise DatabaseUnavailable(_reason(error)) from error
         except _SCHEMA_IS_OLD as error:
-            raise DatabaseUnavailable(
-                "the schema is missing or older than this release: run the migrate function, or `leasehook migrate`"
+            raise SchemaOutdated(
+                "Leasehook's tables are missing or older than this release: run `leasehook migrate` or the migrate function"
             ) from error
         finally:
             self._give_back(connection)

@@ -922,7 +922,7 @@ def test_a_schema_that_is_not_there_yet_ends_a_drain_in_good_order(
     lambdas.deploy(DATABASE_URL=empty_database_url)
     summary = lambdas.drain()
     assert summary["claimed"] == 0
-    assert "run the migrate function" in summary["stopped"]
+    assert "run `leasehook migrate`" in summary["stopped"]
 
 
 def test_a_lease_is_never_outlived_by_rows_that_wait_for_their_turn(
