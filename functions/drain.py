@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.dispatch import Tools, drain, make_tools
 from shared.function_log import FunctionLog
+from shared.invocations import is_http
 from shared.runtime import process_runtime
 from shared.sender.transport import Transport
 from shared.telemetry import attempt_log, emit_metrics
@@ -27,7 +28,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
     Any event starts it but an HTTP request: nobody's URL may run the queue. Several at once are normal and harmless.
     `{"once": true}` ends it as soon as nothing is due, instead of waiting for what may become due meanwhile.
     """
-    if isinstance(event, dict) and "requestContext" in event:
+    if is_http(event):
         return {"refused": "the drain is started by its schedule, not over HTTP"}
     with _function_log.invocation(context):
         return _drain(_tools(), context, once=isinstance(event, dict) and event.get("once") is True)

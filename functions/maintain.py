@@ -8,6 +8,7 @@ from typing import Any
 
 from shared import replay
 from shared.function_log import FunctionLog
+from shared.invocations import is_http
 from shared.maintenance import maintain, queue_health
 from shared.runtime import process_runtime
 from shared.telemetry import emit_metrics
@@ -26,7 +27,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
     `{"only": ["health", "replays"]}` leaves the upkeep out: that is cheap enough for every minute. An HTTP request is
     refused: nobody's URL may start it.
     """
-    if isinstance(event, dict) and "requestContext" in event:
+    if is_http(event):
         return {"refused": "maintenance is started by its schedules, not over HTTP"}
     with _function_log.invocation(context):
         answer = _run(_parts(event), context)

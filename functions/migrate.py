@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.errors import Invalid
 from shared.function_log import FunctionLog
+from shared.invocations import is_http
 from shared.keys import create_key, create_operator_key
 from shared.rules import check_name
 from shared.runtime import process_runtime
@@ -28,7 +29,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
     Raises:
         Invalid: both keys are asked for, or one by something that is no name; nothing was done.
     """
-    if isinstance(event, dict) and "requestContext" in event:
+    if is_http(event):
         return {
             "refused": "migrations and keys are asked for by invoking the function, not over HTTP"
         }
@@ -46,13 +47,13 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ANN401  # what
 
 
 def _wanted_key(event: object) -> tuple[str, str] | None:
-    wanted = [kind for kind in _MAKERS if isinstance(event, dict) and kind in event]
+    members = event if isinstance(event, dict) else {}
+    wanted = [kind for kind in _MAKERS if kind in members]
     match wanted:
         case []:
             return None
         case [kind]:
-            assert isinstance(event, dict)  # noqa: S101 - it has the member
-            name = event[kind]
+            name = members[kind]
             if not isinstance(name, str):
                 raise Invalid(kind, "must be the name of the key")
             check_name(kind, name)
