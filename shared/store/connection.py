@@ -221,7 +221,11 @@ def _why_not_connected(error: psycopg.Error) -> str:
     return "no connection was made"
 
 
+# The first that fits. Parts of what libpq and psycopg say, which is never passed on.
 _CAUSES = {
+    "invalid integer value": "the connection's parameters are none that PostgreSQL takes",
+    "invalid sslmode value": "the connection's parameters are none that PostgreSQL takes",
+    "certificate file": "the file of certificates that sslrootcert names is not there",
     "certificate": "the server's certificate was not accepted",
     "SSL": "TLS was not agreed on",
     "resolve": "its host's name is not known",

@@ -8,7 +8,7 @@ import threading
 import psycopg
 import pytest
 
-from shared.errors import ConfigurationError, DatabaseUnavailable
+from shared.errors import ConfigurationError, DatabaseUnavailable, LeasehookError
 from shared.store.connection import Database
 from tests.support.world import World
 
@@ -164,17 +164,20 @@ def test_a_user_that_is_refused_is_told_from_a_server_that_is_down(database_url:
 
 
 @pytest.mark.parametrize(
-    "odd",
+    ("odd", "kind"),
     [
-        "host=a..b",
-        f"host={'a' * 64}.example",
-        "host=127.0.0.1 port=abc",
-        "host=127.0.0.1 connect_timeout=soon",
+        ("host=a..b", ConfigurationError),
+        (f"host={'a' * 64}.example", ConfigurationError),
+        ("host=127.0.0.1 connect_timeout=soon", ConfigurationError),
+        ("host=127.0.0.1 port=abc", DatabaseUnavailable),
+        ("host=127.0.0.1 port=1 sslmode=perhaps", DatabaseUnavailable),
     ],
 )
-def test_a_url_that_cannot_be_connected_to_is_a_matter_of_configuration(odd: str) -> None:
+def test_parameters_that_postgres_does_not_take_are_said_to_be_none(
+    odd: str, kind: type[LeasehookError]
+) -> None:
     with (
-        pytest.raises((ConfigurationError, DatabaseUnavailable)) as refused,
+        pytest.raises(kind, match="PostgreSQL takes") as refused,
         Database(f"{odd} user=someone password=hidden").connection(),
     ):
         pass

@@ -185,7 +185,7 @@ def test_a_statement_is_cut_off_and_cancelled_through_tls(
 def test_an_unknown_authority_is_refused(server: TlsServer, database_url: str) -> None:
     for options in ({"sslmode": "verify-full"}, {"sslmode": "verify-ca"}):
         with (
-            pytest.raises(DatabaseUnavailable) as refused,
+            pytest.raises(DatabaseUnavailable, match="certificate was not accepted") as refused,
             through(server, database_url, **options).connection(),
         ):
             pass
@@ -199,5 +199,20 @@ def test_another_name_is_refused(
         database = through(
             server, database_url, sslmode="verify-full", sslrootcert=str(authorities_file)
         )
-        with pytest.raises(DatabaseUnavailable), database.connection():
+        with (
+            pytest.raises(DatabaseUnavailable, match="certificate was not accepted"),
+            database.connection(),
+        ):
             pass
+
+
+def test_a_file_of_authorities_that_is_not_there_is_said(
+    server: TlsServer, database_url: str
+) -> None:
+    database = through(server, database_url, sslmode="verify-full", sslrootcert="/nowhere.pem")
+    with (
+        pytest.raises(DatabaseUnavailable, match="sslrootcert names is not there") as refused,
+        database.connection(),
+    ):
+        pass
+    assert "nowhere.pem" not in str(refused.value)
